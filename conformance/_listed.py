@@ -12,7 +12,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 FOLDER = Path(__file__).parent / "listed"
-MODES = ("baseline", "unforced", "forced")
+MODES = ("baseline", "patched", "unforced", "forced")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,11 @@ HARMLESS = {
 }
 # Mutations that leave the results of rows within their bounds, and why: a test of the function itself must kill them.
 # Measured: eigh of 400 rows and _polished of 600 x 290, random matrices in float64.
+OF_ITERATES = "of an iterate: upstream's tests ask for residuals of 1e-8 and more, and ``verify`` compares no iterates"
 INWARD = {
+    "scipy.sparse.linalg.cg": OF_ITERATES,
+    "scipy.sparse.linalg.gmres": OF_ITERATES,
+    "scipy.sparse.linalg.eigsh": OF_ITERATES,
     "linalg/_divide.py _solved, task.engine.matmul": (
         "of a start: the refinement takes 8 steps instead of 3, and residuals stay below 3 u of the norm"
     ),

@@ -13,7 +13,7 @@ import pytest
 
 import trnpy
 from conformance._lines import Lines
-from conformance._listed import FOLDER, load
+from conformance._listed import FOLDER, MODES, load
 from conformance._plugin import Plugin
 from conformance._redirect import Redirection
 from conformance._suites import SUITES, Suite, broken, hooks
@@ -53,7 +53,7 @@ def run(suite: Suite, options: argparse.Namespace, arguments: list[str], plugins
     site = Path(importlib.import_module(package).__path__[0]).parent
     files = [a for a in arguments if not a.startswith("-") and ".py" in a]
     rest = [a for a in arguments if a not in files]
-    mode = "baseline" if options.baseline else "forced" if options.forced else "unforced"
+    mode = next((mode for mode in MODES if getattr(options, mode, False)), "unforced")
     entries = load(options.listed or FOLDER / f"{suite.name}.yaml", mode)
     lines = Lines({n.name: n.ours for n in names}, options.least_lines)
     plugin = Plugin(Redirection(names, package), entries, tuple(files), options.forced, options.patched, lines)

@@ -94,8 +94,9 @@ SUITES = {
                 "numpy/_core/tests/test_numeric.py::TestTensordot",
                 "numpy/_core/tests/test_regression.py",
                 "numpy/_core/tests/test_ufunc.py",
+                "numpy/lib/tests/test_shape_base.py::TestKron",
             ),
-            lambda: _numpy("matmul", "dot", "inner", "tensordot"),
+            lambda: _numpy("matmul", "dot", "inner", "tensordot", "kron"),
         ),
     )
 }
