@@ -52,6 +52,23 @@ def test_powers_that_underflow_are_no_fault(order, size):
     assert not device.health.causes
 
 
+BETWEEN = {
+    "underflow": [[-1e-139, 1e-78, 3e-117], [-2e-250, -3e-125, 4e-172], [-2e25, -1e92, 2e-105]],
+    "overflow": [[1e4, 1e-82, 8e68], [1e-297, -1e-50, 5e-178], [-2e-61, -4e-219, 8e-239]],
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_powers_are_numpys_where_others_on_the_way_to_them_over_or_underflow(name):
+    """The check multiplies by A one factor at a time, and lost what squares keep."""
+    a, device = np.array(BETWEEN[name]), RecordingEngine()
+    theirs = np.linalg.matrix_power(a, 8)
+    with engine(device), trnpy.policy(force=True), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.linalg.matrix_power(a, 8), theirs, strict=True)
+    assert np.isfinite(theirs).all() and theirs.any() and not device.health.causes
+    assert not log[0].on_device and "on the way" in log[0].detail
+
+
 def test_the_check_of_a_power_sees_an_error_of_1e_9():
     a = gaussian((60, 60), "f8") / 8
     problem, x = prepare_matrix_power(a, 5), np.linalg.matrix_power(a, 5)

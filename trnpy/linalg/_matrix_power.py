@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import eps
@@ -54,6 +55,7 @@ class MatrixPower(Problem):
         """How far X V is from A (A ... (A V)), for probes V, over |X| or what rounding may add to it.
 
         By cancellation X may be smaller than products of its factors' norms; rounding in one is multiplied by others.
+        Unsupported where powers between overflow, or lose by underflow what others of them enlarge to the size of X.
         """
         (a,) = self.arrays
         v = probe(len(a), self.dtype)
@@ -67,8 +69,16 @@ class MatrixPower(Problem):
         added = rounding(self.n, sizes, eps(self.dtype, current_policy().products)) / len(a)
         info = np.finfo(self.dtype)
         least = float(info.tiny) / float(info.eps)  # smaller powers underflow, or are inexact
-        size = max(norm(x), added if math.isfinite(added) else 0.0, least) * width
-        return norm(x @ v - powers) / size
+        size = max(norm(x), added, least)
+        if not math.isfinite(added) or least * enlarged(self.n, sizes) > size:
+            raise Unsupported(Reason.VALUE, "powers of A overflow or underflow on the way to this one")
+        return norm(x @ v - powers) / (size * width)
+
+
+def enlarged(n: int, sizes: Sequence[float]) -> float:
+    """How many times larger an error of A^k may become in A^n = A^i A^k A^j. ``sizes`` as in ``rounding``."""
+    largest = list(itertools.accumulate(sizes[:n], max))
+    return max(size * most for size, most in zip(sizes[:n], reversed(largest), strict=True))
 
 
 def rounding(n: int, sizes: Sequence[float], unit: float) -> float:
