@@ -119,15 +119,21 @@ def compared(row: Row, call: Call, result, theirs) -> dict[str, float]:
     same_form(call.row, result, theirs)
     if ".linalg." in call.row and any(getattr(x, "size", 1) == 0 for x in call.args):
         return {}  # of an empty matrix there is a form only
-    extent = max([max(np.shape(x), default=1) for x in call.args if hasattr(x, "shape")], default=1)
+    extent = longest(call.args)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         errors, own = row.errors(call, result, theirs), row.errors(call, theirs, theirs)
     shares = {}
     for name, error in errors.items():
-        allowed = row.times * own.get(name, np.inf) + row.most * max(extent, 1) ** 0.5
+        allowed = row.times * own.get(name, np.inf) + row.most * extent**0.5
         shares[name] = error / allowed if np.isfinite(allowed) else 0.0
     return shares
+
+
+def longest(args) -> int:
+    """The longest extent of an operand among arguments, also of those in lists and tuples; at least 1."""
+    nested = [longest(x) for x in args if isinstance(x, (list, tuple))]
+    return max([1, *nested, *(max(x.shape, default=1) for x in args if hasattr(x, "shape"))])
 
 
 def same_form(name, ours, theirs):
