@@ -73,6 +73,25 @@ def test_decaying_exponentials_are_no_faults(n):
     np.testing.assert_allclose(x, scipy.linalg.expm(a) @ b, rtol=0, atol=1e-12 * np.abs(x).max())
 
 
+SMALL_BUT_HARD = {
+    "a large mean": [[19.9, 0.01], [0.02, 20.0]],
+    "a rotation, whose series cancels": [[0.0, -10.0], [10.0, 0.0]],
+    "powers that grow before they decay": [[-15.0, 400.0], [0.0, -15.0]],
+}
+
+
+@pytest.mark.parametrize("name", SMALL_BUT_HARD)
+def test_what_rounding_adds_to_small_exponentials_is_no_fault(name):
+    """The bound of the check, 20 eps of the result, is less than what SciPy itself errs by."""
+    device = RecordingEngine()
+    with engine(device), trnpy.policy(force=True, fallback="raise"), trnpy.trace() as log:
+        for seed in range(200):
+            trnpy.sparse.linalg.expm_multiply(
+                np.array(SMALL_BUT_HARD[name]), np.random.default_rng(seed).standard_normal((2, 2))
+            )
+    assert all(d.on_device for d in log) and not device.health.causes
+
+
 @pytest.mark.parametrize(("norm", "widths"), [(5.0, {40, 80}), (100.0, {2, 40})])
 def test_norms_of_powers_are_estimated_only_where_that_saves_products(norm, widths):
     """SciPy estimates them for a block of 40 columns; a device has the time of a product, not that of its columns."""

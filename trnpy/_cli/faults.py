@@ -24,6 +24,7 @@ from trnpy._engine.planted import KINDS, Device, Fault, sound_engines
 from trnpy._engine.precision import eps
 from trnpy._settings.policy import policy
 from trnpy.chem.dfmp2 import ACCURACY, dfmp2_energy
+from trnpy.sparse.linalg import expm_multiply
 
 SAMPLE, WHOLE = 2_000, 100_000  # faults
 DOUBLE = 1e-12  # the largest error of a double-precision result that may be accepted
@@ -341,6 +342,7 @@ HEALTHY: Mapping[str, Callable[[np.ndarray, np.ndarray], Any]] = MappingProxyTyp
         "svd": lambda a, b: linalg.svd(a),
         "expm": lambda a, b: linalg.expm(a),
         "matrix_power": lambda a, b: linalg.matrix_power(a, 5),
+        "expm_multiply": lambda a, b: expm_multiply(20 * a / (np.abs(a).sum(axis=0).max() or 1), b),
     }
 )
 PRODUCTS = ("matmul", "einsum", "tensordot")

@@ -183,21 +183,38 @@ def _taylor(degree: int, b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: 
     return x
 
 
-def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
+def expm_action(a: np.ndarray, v: np.ndarray, sizes: list[np.ndarray] | None = None) -> np.ndarray:
     """e^A V on the host for a (n, n) and v (n, k): Al-Mohy & Higham, SIAM J. Sci. Comput. 33 (2011), algorithm 3.2.
 
-    The mean of the eigenvalues is taken out of A: terms of the series of e^-20 would cancel.
+    The mean of the eigenvalues is taken out of A: terms of the series of e^-20 would cancel. ``sizes`` gets the norms
+    of the columns of e^(A i/s) V for i = 0, 1, ... s.
     """
     mean = a.trace() / len(a)
     a = a - mean * np.eye(len(a))
     steps = max(int(np.ceil(float(one_norm(a)) / ACTION_REACH)), 1)
     for _ in range(steps):
+        if sizes is not None:
+            sizes.append(np.linalg.norm(v, axis=0))
         term = v
         for k in range(1, ACTION_DEGREE + 1):
             term = (a @ term) / (steps * k)
             v = v + term
         v = v * np.exp(mean / steps)
+    if sizes is not None:
+        sizes.append(np.linalg.norm(v, axis=0))
     return v
+
+
+def largest_term(a: np.ndarray, v: np.ndarray, reach: float) -> float:
+    """The largest term of Taylor's series of e^(A/s) V over V, for A without its mean and s steps of norm ``reach``."""
+    a = a - a.trace() / len(a) * np.eye(len(a))
+    steps, k, size = max(int(np.ceil(float(one_norm(a)) / reach)), 1), 0, float(np.linalg.norm(v))
+    term, sizes = v, [size]
+    while sizes[-1] > 0.1 * size and k < 2 * reach:  # later terms are smaller
+        k += 1
+        term = (a @ term) / (steps * k)
+        sizes.append(float(np.linalg.norm(term)))
+    return max(sizes) / size
 
 
 def scipy_ops() -> tuple[Op, ...]:
