@@ -8,9 +8,9 @@ import scipy.sparse.linalg
 from doubles import Float32Engine, RecordingEngine
 
 import trnpy.sparse.linalg
-from trnpy._call.dispatch import Reason
+from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.engines import HOST, engine
-from trnpy.sparse.linalg._expm_multiply import LARGEST, PER_NORM
+from trnpy.sparse.linalg._expm_multiply import LARGEST, PER_NORM, prepare_expm_multiply
 
 
 def operands(n, k, dtype):
@@ -83,13 +83,18 @@ SMALL_BUT_HARD = {
 @pytest.mark.parametrize("name", SMALL_BUT_HARD)
 def test_what_rounding_adds_to_small_exponentials_is_no_fault(name):
     """The bound of the check, 20 eps of the result, is less than what SciPy itself errs by."""
-    device = RecordingEngine()
+    device, a, rng = RecordingEngine(), np.array(SMALL_BUT_HARD[name]), np.random.default_rng(0)
     with engine(device), trnpy.policy(force=True, fallback="raise"), trnpy.trace() as log:
-        for seed in range(200):
-            trnpy.sparse.linalg.expm_multiply(
-                np.array(SMALL_BUT_HARD[name]), np.random.default_rng(seed).standard_normal((2, 2))
-            )
+        for _ in range(200):
+            trnpy.sparse.linalg.expm_multiply(a, rng.standard_normal((2, 2)))
     assert all(d.on_device for d in log) and not device.health.causes
+
+
+def test_a_check_that_overflows_accepts_nothing():
+    a, b = np.diag([705.0, -705.0]), np.ones((2, 2))
+    assert np.isfinite(scipy.sparse.linalg.expm_multiply(a, b)).all()
+    with np.errstate(all="ignore"), pytest.raises(Unsupported, match="overflows"):
+        prepare_expm_multiply(a, b).error(np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize(("norm", "widths"), [(5.0, {40, 80}), (100.0, {2, 40})])
