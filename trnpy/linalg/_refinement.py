@@ -319,7 +319,10 @@ def _rotations(
             still = (np.abs(h) <= 2 * noise) & (np.abs(gaps) < near)
             still |= (gaps == 0) | (group[rows, np.newaxis] == group[columns])
             h[still], gaps[still] = 0.0, 1.0
-        h /= gaps
+            h /= gaps
+            gaps[still] = 0.0  # such pairs are made orthogonal, which adds nothing to their values
+        else:
+            h /= gaps
         h -= g[rows, columns]
         h *= 0.5
         above, total = np.zeros(len(h)), 0.0
