@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from doubles import RecordingEngine
 
 import trnpy
 from linalg.rows import DTYPES, both, eps, forced, general
+from trnpy.linalg import _lstsq
 
 
 @pytest.mark.parametrize("driver", ["gelsd", "gelss", "gelsy"])
@@ -103,6 +105,17 @@ def test_scaled_systems_of_known_solution_are_as_accurate_as_lapacks(shape, axis
         errors.append([max(np.abs(z[0] - x).max() / np.abs(x).max(), 1e-17) for z in found])
     ours, lapacks = np.exp(np.log(errors).mean(axis=0))
     assert ours <= 1.5 * lapacks
+
+
+def test_solutions_near_the_least_numbers_are_checked_as_others_are():
+    """Right-hand sides are 1e300 times as long as solutions, of which combinations underflowed."""
+    rng = np.random.default_rng(1)
+    a = np.concatenate((general(40, 40, "f8", 1e3), 1e-310 * rng.standard_normal((40, 40))))
+    b = np.concatenate((1e-303 * rng.standard_normal((40, 7)), 1e9 * rng.standard_normal((40, 7))))
+    problem = _lstsq.prepare_lstsq(a, b)
+    result = problem.run(RecordingEngine())
+    assert problem.error(result) < 200 * eps("f8")
+    assert problem.error(result._replace(x=result.x + 1)) > 1e4 * eps("f8")
 
 
 def test_squares_of_residuals_that_overflow_are_scipys_warning():

@@ -76,8 +76,11 @@ def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, ...]:
     a, b, x = (y.astype(np.result_type(y, np.float64), copy=False) for y in (a, b, x))
     sizes = np.abs(x)
     if b.shape[1] > PROBES:
-        exponents = np.frexp(lengths(b.T))[1]
-        v = np.ldexp(weights(b.shape[1], PROBES), -np.clip(exponents, -900, 900)[:, np.newaxis])
+        exponents, some = np.frexp(lengths(b.T))[1], sizes.any(axis=0)
+        # Combinations of right-hand sides are about 1, or larger where those of solutions would underflow.
+        solutions = (np.frexp(sizes.max(axis=0))[1] - exponents)[some]
+        lift = min(max(-900 - int(solutions.max()), 0), 900) if some.any() else 0
+        v = np.ldexp(weights(b.shape[1], PROBES), np.clip(lift - exponents, -900, 900)[:, np.newaxis])
         largest = np.stack([(sizes * column).max(axis=1) for column in np.abs(v).T], axis=1)
         b, x, least = b @ v, x @ v, least @ np.abs(v)
         sizes = np.maximum(np.abs(x), largest)
