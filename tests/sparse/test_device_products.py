@@ -14,7 +14,7 @@ import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg
 from trnpy._call.decisions import priced, work_of
-from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._call.dispatch import Cost, NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, Refused, engine
 from trnpy._nki.hardware import MACHINES, TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
@@ -303,6 +303,18 @@ def test_a_wrong_engine_is_found_out_and_a_strict_one_is_obeyed(double):
     assert log[0].on_device == strict
     assert strict or log[0].reason is Reason.ACCURACY
     assert_within_bound(ours, a @ x, a, x)
+
+
+@pytest.mark.parametrize("columns", [(), (3,)])
+def test_products_that_underflow_pass_their_check(columns):
+    rng = np.random.default_rng(1)
+    a, x = matrix(rng, (200, 150)), rng.standard_normal((150, *columns))
+    for small, other in [(1e-200, 1e-150), (1e-160, 1e-160), (1e-310, 1e5), (1e5, 1e-310), (1e-200, 1e-120)]:
+        with trnpy.policy(force=True):
+            problem = _ops.device_product(small * a, other * x, np.dtype(float), Cost("csr", 1, 1.0, 1, 1))
+        result = (small * a) @ (other * x)
+        allowed = 10 * a.nnz * 2.0**-52
+        assert problem.error(result) < allowed < problem.error(result + 1e-290 * max(small, other, 1.0))
 
 
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)

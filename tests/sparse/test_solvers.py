@@ -320,6 +320,8 @@ def test_eigenvalues_that_are_arpacks_to_answer():
     assert forced(lambda: ours_linalg.eigsh(complex_, 3, tol=0.1))[1][0].reason is Reason.DTYPE
     crooked = a + scipy.sparse.random_array((64, 64), density=0.01, rng=rng)
     assert forced(lambda: ours_linalg.eigsh(adopted(crooked.tocsr()), 3, tol=0.1))[1][0].reason is Reason.VALUE
+    for scale in (1e-200, 1e200):  # squares underflow and overflow
+        assert forced(lambda s=scale: ours_linalg.eigsh(adopted(s * a), 3, tol=0.1))[1][0].reason is Reason.VALUE
     assert outcome(lambda: forced(lambda: ours_linalg.eigsh(adopted(0 * a), 3))) == outcome(
         lambda: scipy.sparse.linalg.eigsh(0 * a, 3)
     )

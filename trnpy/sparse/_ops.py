@@ -14,6 +14,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated, unattended
 from trnpy._call.host_table import host_entry
 from trnpy._engine.engines import Engine, at_rest
+from trnpy._engine.proof.products import least
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import volume
@@ -119,7 +120,7 @@ class SparseProduct(Problem):
         return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
 
     def error(self, result: Any) -> float:
-        """Of A X w for random signs w the largest error over |A| |X| |w|, for as many terms as were summed.
+        """Of A X w for random weights w the largest error over |A| |X| |w|, for as many terms as were summed.
 
         Errors are judged in multiples of the longest array, whose length says nothing here.
         """
@@ -129,7 +130,9 @@ class SparseProduct(Problem):
         right = compressed(other, self.dtype) if is_sparse(other) else other.reshape(len(other), -1)
         product = compressed(result) if is_sparse(result) else result.reshape(len(result), -1)
         signs = probe(right.shape[1], np.dtype(np.float64))
-        bound = sizes @ (abs(right) @ np.abs(signs))
+        info = np.finfo(self.dtype)
+        underflow = least(info.dtype == np.float32) / float(info.eps) * np.abs(signs).sum(axis=0)
+        bound = sizes @ (abs(right) @ np.abs(signs) + underflow) + underflow
         with np.errstate(all="ignore"):
             difference = np.abs(product @ signs - plain @ (right @ signs))
             ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays one

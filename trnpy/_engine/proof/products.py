@@ -205,7 +205,8 @@ def max_nan(*numbers: float) -> float:
     return float(np.max(numbers))
 
 
-def _tiny(single: bool) -> float:
+def least(single: bool) -> float:
+    """What a result may err by where it underflows."""
     info = np.finfo(SINGLE if single else DOUBLE)
     return float(info.tiny if single else info.smallest_subnormal)  # a device may flush below float32's normal numbers
 
@@ -216,7 +217,7 @@ def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
     Powers of two make columns of unlike size equal; small columns keep some of their size, or their underflow would
     hide the others' errors.
     """
-    lowest = int(np.frexp(_tiny(single))[1]) + (SAFE // 20 if single else SAFE // 8)
+    lowest = int(np.frexp(least(single))[1]) + (SAFE // 20 if single else SAFE // 8)
     top = max(int(np.frexp(rows.max(initial=0.0))[1]) - SAFE, 0)
     return np.asarray(np.ldexp(weights(columns.shape[-1]), -np.maximum(np.frexp(columns)[1], lowest) - top))
 
@@ -229,7 +230,7 @@ def _in_tolerances(
     unit, k = float(np.finfo(SINGLE if of.single else DOUBLE).eps) / 2, of.a.shape[-1]
     size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
     length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
-    floor = DEVIATIONS * (k + 2) * _tiny(of.single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
+    floor = DEVIATIONS * (k + 2) * least(of.single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
     tolerance = of.most * unit * rows * size + floor + cut
     if half:  # the sums are rounded once more
         rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0]))
@@ -424,7 +425,7 @@ def excess_by(of: Kept | None, b: np.ndarray, c: np.ndarray, digits: int | None 
 
 def _tolerance(of: Kept, b: np.ndarray, columns: np.ndarray, digits: int | None) -> np.ndarray:
     """(PROBES, n): as of the columns in ``_in_tolerances``."""
-    unit, tiny = float(np.finfo(DOUBLE).eps) / 2, _tiny(False)
+    unit, tiny = float(np.finfo(DOUBLE).eps) / 2, least(False)
     size = np.sqrt(np.square(of.weights).sum(axis=-1, keepdims=True))
     floor = DEVIATIONS * (len(b) + 2) * tiny * (size * (1 + columns) + 2 * math.sqrt(len(of.a)))
     found = CERTIFIED * unit * of.length * columns + floor

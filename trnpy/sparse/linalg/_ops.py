@@ -21,7 +21,7 @@ from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen
 from trnpy.sparse.linalg._products import Product, Raised, delivered, dry_options, iterated, product_of, square
-from trnpy.sparse.linalg._systems import SYSTEM_OPS
+from trnpy.sparse.linalg._systems import SQUARABLE, SYSTEM_OPS
 
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 
@@ -59,6 +59,9 @@ class Lanczos(Problem):
             raise Unsupported(Reason.VALUE, "not exactly Hermitian")
         if not usual(plain.data.any(), True):
             raise Unsupported(Reason.VALUE, "all elements are zero")
+        size = float(usual(np.abs(plain.data).max(initial=0.0), 1.0))
+        if not SQUARABLE < size < 1 / (SQUARABLE * plain.shape[0]):
+            raise Unsupported(Reason.VALUE, "squares of elements underflow or overflow")
         k = self.k
         start = _start(plain, min(max(k, _eigen.COLUMNS), plain.shape[0] // 4))
         product = product_of(self.a, self.dtype, engine, DIGITS)
