@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -30,8 +31,30 @@ def exact(call, result, theirs, function=None):
     else:
         unit = x.dtype
     options = call.options | ({"optimize": True} if function is np.einsum else {})
-    expected, scale = (function(*_each(call.args, as_), **options) for as_ in (wide, lambda a: np.abs(wide(a))))
-    return {"forward": over(_finite(wide(x), expected, x.dtype), scale, unit, max(call.case.sizes))}
+    expected, scale = (function(*_each(call.args, as_), **options) for as_ in (wide, _size))
+    terms, wrong = max(call.case.sizes), np.abs(_finite(wide(x), expected, x.dtype))
+    if x.dtype.kind in "fc":
+        least = 4 * (terms + 1) * wide(np.finfo(x.dtype).smallest_subnormal)
+        wrong = np.maximum(wrong - least * _following(call, function, options), 0)
+    return {"forward": over(wrong, scale, unit, terms)}
+
+
+def _following(call, function, options):
+    """What the rounding of a product on the way, where that underflows, is multiplied by at most.
+
+    Of three operands and more any may be multiplied first: those are ones here.
+    """
+    (operands,) = call.args if isinstance(call.args[0], list) else (call.args,)
+    arrays = [i for i, a in enumerate(operands) if isinstance(a, np.ndarray)]
+    found = 0.0
+    for first in itertools.chain.from_iterable(itertools.combinations(arrays, n) for n in range(2, len(arrays))):
+        sizes = [np.ones_like(a) if i in first else a for i, a in enumerate(operands)]
+        found = found + function(*_each((sizes,) if operands is not call.args else sizes, _size), **options)
+    return found
+
+
+def _size(a):
+    return np.abs(wide(a))
 
 
 def _finite(x, expected, dtype):
@@ -118,13 +141,7 @@ def make_multi_dot(case):
 
 
 def of_multi_dot(call, result, theirs):
-    def chain(arrays):
-        product = arrays[0]
-        for a in arrays[1:]:
-            product = product @ a
-        return product
-
-    return exact(call, result, theirs, chain)
+    return exact(call, result, theirs, lambda arrays: functools.reduce(np.matmul, arrays))
 
 
 def make_multi_einsum(case):
