@@ -6,7 +6,7 @@ from dry_runs import tallied
 
 import trnpy
 import trnpy.sparse.linalg
-from trnpy._cli.faults import HOSTILE
+from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.handles import Refused, stored
 from trnpy._engine.proof import products

@@ -10,7 +10,7 @@ from dry_runs import tallied
 
 import trnpy
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
-from trnpy._cli.faults import HOSTILE
+from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.proof import integers, products
 from trnpy._engine.proof.weights import PROBES, weights
@@ -147,7 +147,8 @@ def test_products_of_constants_by_blas_are_allowed_its_error(form, fails):
         terms = a.shape[1]
         erring = [products.excess(a, b, exact * (1 + terms / 2 * 2.0**-53), form) for _ in range(20)]
         assert (max(erring) > 1) == fails, (terms, max(erring))
-        assert products.excess(a, b, exact * (1 + 100 * terms * 2.0**-53), form) > 1
+        wrong = [products.excess(a, b, exact * (1 + 100 * terms * 2.0**-53), form) for _ in range(20)]
+        assert max(wrong) > 1  # equal errors cancel in the sums of one call in a thousand
 
 
 def test_products_of_constants_by_the_installed_blas_are_accepted():

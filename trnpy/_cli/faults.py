@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType
@@ -16,15 +14,14 @@ import numpy as np
 
 from trnpy import linalg, sparse
 from trnpy._base.records import record
-from trnpy._call.dispatch import EXCUSE, trace
-from trnpy._einsum.rows import einsum, matmul, tensordot
-from trnpy._engine.engines import Engine, engine
-from trnpy._engine.health import Health
-from trnpy._engine.planted import KINDS, Device, Fault, sound_engines
+from trnpy._call.dispatch import trace
+from trnpy._cli.healthy import HEALTHY, alarms
+from trnpy._einsum.rows import einsum, matmul
+from trnpy._engine.engines import engine
+from trnpy._engine.planted import KINDS, Device, Fault
 from trnpy._engine.precision import eps
 from trnpy._settings.policy import policy
 from trnpy.chem.dfmp2 import ACCURACY, dfmp2_energy
-from trnpy.sparse.linalg import expm_multiply
 
 SAMPLE, WHOLE = 2_000, 100_000  # faults
 DOUBLE = 1e-12  # the largest error of a double-precision result that may be accepted
@@ -297,124 +294,6 @@ class Campaign:
         with engine(self.device), settings, trace() as log, np.errstate(all="ignore"):
             result = self.row.call(*operands)
         return result, log[-1].by_device_path
-
-
-# --- healthy calls ----------------------------------------------------------------------------------------------------
-
-# Data on which a check with a wrong scale would fail healthy results. An array of random numbers becomes another one.
-HOSTILE: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = MappingProxyType(
-    {
-        "normal": lambda a, rng: a,
-        "constant": lambda a, rng: np.full_like(a, 1 / 3),
-        "positive": lambda a, rng: np.abs(a),
-        "scaled rows": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, (len(a), 1)),
-        "scaled columns": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, a.shape[1]),
-        "scaled entries": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, a.shape),
-        "huge": lambda a, rng: a * 1e150,
-        "tiny": lambda a, rng: a * 1e-150,
-        "vanishing": lambda a, rng: a * 1e-200,
-        "subnormal": lambda a, rng: a * 1e-310,
-        "all scales": lambda a, rng: a * 10.0 ** rng.uniform(-300, 100, a.shape),
-        "sparse": lambda a, rng: np.where(rng.random(a.shape) < 0.02, a, 0.0),
-        "zero rows": lambda a, rng: np.where(np.arange(len(a))[:, np.newaxis] % 3 == 0, 0.0, a),
-        "integers": lambda a, rng: np.round(3 * a),
-        "rank one": lambda a, rng: np.outer(a[:, 0], a[0]),
-    }
-)
-DTYPES = ("f8", "f8", "c16", "f4", "c8", "f2", "i8", "i4", "?")
-HEALTHY: Mapping[str, Callable[[np.ndarray, np.ndarray], Any]] = MappingProxyType(
-    {
-        "matmul": matmul,
-        "einsum": lambda a, b: einsum("ij,jk->ki", a, b),
-        "tensordot": lambda a, b: tensordot(a, b, 1),
-        "cholesky": lambda a, b: linalg.cholesky(a.conj().T @ a),
-        "lu": lambda a, b: linalg.lu(a),
-        "qr": lambda a, b: linalg.qr(a),
-        "solve": linalg.solve,
-        "solve_triangular": linalg.solve_triangular,
-        "lu_solve": lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b),
-        "cho_solve": lambda a, b: linalg.cho_solve(linalg.cho_factor(a.conj().T @ a), b),
-        "inv": lambda a, b: linalg.inv(a),
-        "det": lambda a, b: linalg.det(a),
-        "lstsq": linalg.lstsq,
-        "pinv": lambda a, b: linalg.pinv(a),
-        "eigh": lambda a, b: linalg.eigh(a),
-        "svd": lambda a, b: linalg.svd(a),
-        "expm": lambda a, b: linalg.expm(a),
-        "matrix_power": lambda a, b: linalg.matrix_power(a, 5),
-        "expm_multiply": lambda a, b: expm_multiply(20 * a / (np.abs(a).sum(axis=0).max() or 1), b),
-    }
-)
-PRODUCTS = ("matmul", "einsum", "tensordot")
-ORDERS = (1, 2, 3, 7, 16, 33, 60)
-TOGETHER = 100  # calls for which settings are made once: they take a tenth of the time of a call
-
-
-def alarms(count: int, seed: int, names: list[str] | None = None) -> Iterator[tuple[str, str]]:
-    """Call functions on hostile data ``count`` times, on engines of the host, which are sound: each fault and its call.
-
-    Every call on the host's engine or on the engine of the what-if, which takes decisions for a machine. ``names``: of
-    HEALTHY, called in turn. By default one call in 50 is of any, the others of products: others take 100 times as long.
-    """
-    rng, engines = np.random.default_rng(seed), sound_engines()
-    for first in range(0, count, TOGETHER):
-        with _quiet():
-            turns = range(first, min(first + TOGETHER, count))
-            found = [_alarm(_called(turn, rng, names), rng, engines[turn % 2]) for turn in turns]
-        yield from filter(None, found)
-
-
-def _called(turn: int, rng: np.random.Generator, names: list[str] | None) -> str:
-    """The function to call in this turn. Turns alternate between two engines."""
-    if names is not None:
-        return names[turn // 2 % len(names)]
-    return PRODUCTS[turn % 3] if turn % 50 else list(HEALTHY)[int(rng.integers(len(HEALTHY)))]
-
-
-def _alarm(name: str, rng: np.random.Generator, sound: Engine) -> tuple[str, str] | None:
-    """A call and why it was taken for a fault; None if it was not."""
-    dtype = DTYPES[int(rng.integers(len(DTYPES)))] if name in PRODUCTS else "f8"
-    n = ORDERS[int(rng.integers(len(ORDERS)))]
-    chosen = [list(HOSTILE)[int(i)] for i in rng.integers(len(HOSTILE), size=2)]
-    operands = [hostile(family, n, dtype, rng) for family in chosen]
-    why = _refused(sound, HEALTHY[name], operands)
-    return (f"{name} {dtype} {n} {' by '.join(chosen)} on {sound.name}", why) if why else None
-
-
-def hostile(family: str, n: int, dtype: str, rng: np.random.Generator) -> np.ndarray:
-    a = HOSTILE[family](rng.standard_normal((n, n)), rng)
-    if np.dtype(dtype).kind in "ib":
-        a = np.round(np.nan_to_num(np.clip(a, -1e9, 1e9)))
-    if np.dtype(dtype).kind == "c":
-        a = a + 1j * HOSTILE[family](rng.standard_normal((n, n)), rng)
-    found: np.ndarray = a.astype(dtype)
-    return found
-
-
-def refused(sound: Engine, call: Callable[..., Any], operands: list[np.ndarray]) -> str:
-    """Why a call on a sound engine was taken for a fault, or would have been, had its check not failed on the host too.
-
-    "" if it was not.
-    """
-    with _quiet():
-        return _refused(sound, call, operands)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The settings of healthy calls."""
-    quiet, settings = warnings.catch_warnings(action="ignore"), policy(force=True, fallback="log")
-    with quiet, settings, np.errstate(all="ignore"):
-        yield
-
-
-def _refused(sound: Engine, call: Callable[..., Any], operands: list[np.ndarray]) -> str:
-    sound.health = Health()
-    own = contextlib.suppress(np.linalg.LinAlgError, ValueError)  # the reference's
-    with engine(sound), trace() as log, own:
-        call(*operands)
-    excused = [d.detail for d in log if EXCUSE in d.detail]
-    return excused[0] if excused else f"{sound.health}: {log[-1].detail}" if sound.health.causes else ""
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
