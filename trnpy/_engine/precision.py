@@ -47,6 +47,11 @@ def eps(dtype: np.dtype, precision: str) -> float:
     return own if precision == "matched" else max(own, EPS[precision])
 
 
+def least(single: bool) -> float:
+    """What a result may err by where it underflows: a device may flush below float32's normal numbers."""
+    return float(np.finfo(np.float32).tiny if single else np.finfo(np.float64).smallest_subnormal)
+
+
 SQUARABLE = 2.0**20  # times the root of the smallest normal number: for larger norms, underflowed squares do not count
 
 

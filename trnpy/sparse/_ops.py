@@ -14,7 +14,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated, unattended
 from trnpy._call.host_table import host_entry
 from trnpy._engine.engines import Engine, at_rest
-from trnpy._engine.proof.products import least
+from trnpy._engine.precision import least
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import volume

@@ -16,6 +16,7 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.handles import Refused, Source
+from trnpy._engine.precision import least
 from trnpy._engine.proof.weights import PROBES, weights
 from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.tile import length
@@ -203,12 +204,6 @@ def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
 def max_nan(*numbers: float) -> float:
     """The largest number; NaN if one is."""
     return float(np.max(numbers))
-
-
-def least(single: bool) -> float:
-    """What a result may err by where it underflows."""
-    info = np.finfo(SINGLE if single else DOUBLE)
-    return float(info.tiny if single else info.smallest_subnormal)  # a device may flush below float32's normal numbers
 
 
 def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
