@@ -1,5 +1,6 @@
 """Wrong results that a looser check would accept are noticed, and healthy results of hostile data are not."""
 
+import itertools
 import warnings
 from fractions import Fraction
 
@@ -151,8 +152,25 @@ def test_products_of_constants_by_blas_are_allowed_its_error(form, fails):
         assert max(wrong) > 1  # equal errors cancel in the sums of one call in a thousand
 
 
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_single_precision_products_of_constants_may_err_by_what_sums_of_512_do(dtype):
+    """Of all rows by as much, so that a fault of a thousandth is still seen, and one wrong element."""
+    for a, b, _ in constants():
+        a, b, terms = a.astype(dtype), b.astype(dtype), a.shape[1]
+        c = (a.astype(np.result_type(dtype, "f8")) @ b).astype(dtype)
+        for _ in range(20):
+            assert products.excess(a, b, (c * (1 + min(terms, 512) / 2 * 2.0**-24)).astype(dtype)) <= 1
+            one = c.copy()
+            one[1, 1] *= 1.01
+            assert products.excess(a, b, one) > 1
+        assert max(products.excess(a, b, (c * 1.001).astype(dtype)) for _ in range(20)) > 1
+
+
 def test_products_of_constants_by_the_installed_blas_are_accepted():
     for terms, value in [(60, 1 / 3), (384, 1 / 3), (1000, 0.7)]:
+        for _, dtype in itertools.product(range(20), ("f4", "c8")):
+            a, b = np.full((30, terms), value, dtype), np.full((terms, 30), value, dtype)
+            assert products.excess(a, b, a @ b) <= 1, (terms, value, dtype)
         a, b = np.full((30, terms), value), np.full((terms, 30), value)
         assert max(products.excess(a, b, a @ b, "float64") for _ in range(50)) <= 1
 

@@ -29,6 +29,7 @@ DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 fo
 # Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
 # one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
 TERMS = 64, 8
+CHAIN = 512  # products that float32's sums add one after another before such sums are added: 128 on a device
 BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
 STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
@@ -87,6 +88,12 @@ class Sums:
     single: bool
     most: float  # units of rounding that a tolerance allows
     made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the terms that one call of BLAS sums
+
+    @property
+    def bias(self) -> float:
+        """What roundings of float32 that all have one sign add up to, in parts of their sum; 0 of float64's sums."""
+        k = self.a.shape[-1]
+        return (min(k, CHAIN) + k / CHAIN) / 2 * float(np.finfo(SINGLE).eps) / 2 if self.single else 0.0
 
     def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
         """a b times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
@@ -181,13 +188,15 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     half = c.dtype == HALF
     with np.errstate(all="ignore"):
         c = _wide(c)
-        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+        # The weights are the same: others would give a wrong result a second chance.
+        looks = [*((terms, 0.0) for terms in TERMS), *([(TERMS[-1], of.bias)] if of.bias else [])]
+        for terms, own in looks:
             made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
             across, down = (x - y for x, y in zip(made, of.of(terms), strict=True))
             turned = c.swapaxes(-1, -2)
             error = max_nan(
-                _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half),
-                _in_tolerances(down, of, of.left, of.columns, of.rows, turned, of.cut[1], half),
+                _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
+                _in_tolerances(down, of, of.left, of.columns, of.rows, turned, of.cut[1], half, own),
             )
             if error <= 1:
                 break
@@ -219,17 +228,21 @@ def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
 
 def _in_tolerances(
     residual: np.ndarray, of: Sums, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any,
-    half: bool,
+    half: bool, own: float,
 ) -> float:  # fmt: skip
-    """The largest error of a row of c w - a (b w) in tolerances."""
+    """The largest error of a row of c w - a (b w) in tolerances; ``own``: of elements, in parts of themselves."""
     unit, k = float(np.finfo(SINGLE if of.single else DOUBLE).eps) / 2, of.a.shape[-1]
     size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
     length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
     floor = DEVIATIONS * (k + 2) * least(of.single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
     tolerance = of.most * unit * rows * size + floor + cut
     if half:  # the sums are rounded once more
-        rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0]))
-        tolerance = tolerance + DEVIATIONS * (2.0**-11 * rounding + 2.0**-25 * length)
+        own += 2.0**-11
+        tolerance = tolerance + DEVIATIONS * 2.0**-25 * length
+    if own:
+        squares = np.square(np.abs(c))
+        sizes = _times(squares, np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0])
+        tolerance = tolerance + DEVIATIONS * own * np.sqrt(sizes)
     return float(np.max(np.abs(residual) / tolerance))
 
 
