@@ -1,10 +1,14 @@
 """Products of many matrices on the device path."""
 
+import itertools
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from doubles import RecordingEngine
 
 from linalg.rows import forced
+from trnpy.linalg._multi_dot import order_of
 
 CHAINS = [((40, 5), (5, 60), (60, 3)), ((40,), (40, 60), (60, 7)), ((7, 40), (40, 9), (9,)), ((40,), (40, 9), (9,)),
           ((30, 20), (20, 30)), ((50, 2), (2, 50), (50, 2), (2, 50))]  # fmt: skip
@@ -28,3 +32,41 @@ def test_a_badly_ordered_chain_takes_the_short_way():
     e = RecordingEngine()
     forced("numpy.linalg.multi_dot", [np.ones((50, 2)), np.ones((2, 50)), np.ones((50, 2))], e=e)
     assert sum(2 * np.prod(s) for s in e.shapes) == 2 * (2 * 50 * 2 + 50 * 2 * 2)
+
+
+class Multiplied(np.ndarray):
+    """A matrix that notes the shapes of products in ``shapes``."""
+
+    shapes: ClassVar[list] = []
+
+    def __array_function__(self, function, types, args, kwargs):
+        if function is np.dot:
+            self.shapes.append(tuple(a.shape for a in args))
+        return super().__array_function__(function, types, args, kwargs)
+
+
+def test_the_order_is_numpys_also_of_orders_that_cost_the_same():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        extents = [int(x) for x in rng.integers(1, 5, int(rng.integers(4, 9)))]
+        Multiplied.shapes.clear()
+        arrays = [np.ones(pair) for pair in itertools.pairwise(extents)]
+        np.linalg.multi_dot([a.view(Multiplied) for a in arrays])
+        left, found = [a.shape for a in arrays], []
+        for i, j in order_of(extents):
+            a, b = left[i], left[j]
+            found.append((a, b))
+            left = [x for k, x in enumerate(left) if k not in (i, j)] + [(a[0], b[1])]
+        assert found == Multiplied.shapes, extents
+
+
+def test_what_overflows_on_the_way_is_numpys():
+    rng = np.random.default_rng(0)
+    scales = (1e-4, 1e157, 1e-2, 1e154)
+    shapes = ((16, 3), (3, 16), (16, 3), (3, 16))
+    arrays = [scale * rng.random(shape) for scale, shape in zip(scales, shapes, strict=True)]
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        theirs = np.linalg.multi_dot(arrays)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        ours = forced("numpy.linalg.multi_dot", arrays, runs=False)
+    np.testing.assert_array_equal(ours, theirs)

@@ -1,4 +1,4 @@
-"""numpy.linalg.multi_dot as a contraction, whose plan finds the order of the products: its row."""
+"""numpy.linalg.multi_dot as a contraction in NumPy's order: its row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,38 @@ def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
         for c, extent in zip(label, a.shape, strict=True):
             if sizes.setdefault(c, extent) != extent:
                 raise Unsupported(Reason.LAYOUT, f"shapes {[a.shape for a in operands]} do not match")
-    return products._problem(tuple(labels), output, operands, out)
+    extents = [operands[0].shape[0] if operands[0].ndim == 2 else 1, *(a.shape[0] for a in operands[1:])]
+    extents.append(operands[-1].shape[1] if operands[-1].ndim == 2 else 1)
+    return products._problem(tuple(labels), output, operands, out, order_of(extents))
+
+
+def order_of(extents: list[int]) -> tuple[tuple[int, int], ...]:
+    """The order in which NumPy multiplies matrices of extents[i] rows and extents[i + 1] columns, as a path of einsum.
+
+    It takes the fewest multiplications. Of orders that take as many it is the same, too, as others may overflow.
+    """
+    n = len(extents) - 1
+    best = {(i, i): (0, i) for i in range(n)}  # of matrices i to j: multiplications, and the last matrix on the left
+    for longer in range(1, n):
+        for i in range(n - longer):
+            j = i + longer
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + extents[i] * extents[k + 1] * extents[j + 1], k)
+                for k in range(i, j)
+            )
+    waiting, path = [(i, i) for i in range(n)], []
+
+    def multiply(i: int, j: int) -> None:
+        if i < j:
+            k = best[i, j][1]
+            multiply(i, k)
+            multiply(k + 1, j)
+            factors = (i, k), (k + 1, j)
+            path.append((waiting.index(factors[0]), waiting.index(factors[1])))
+            waiting[:] = [x for x in waiting if x not in factors] + [(i, j)]
+
+    multiply(0, n - 1)
+    return tuple(path)
 
 
 NUMPY_OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)
