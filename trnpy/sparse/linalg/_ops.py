@@ -21,7 +21,7 @@ from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen
 from trnpy.sparse.linalg._products import Product, Raised, delivered, dry_options, iterated, product_of, square
-from trnpy.sparse.linalg._systems import SQUARABLE, SYSTEM_OPS
+from trnpy.sparse.linalg._systems import SYSTEM_OPS
 
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 
@@ -57,15 +57,15 @@ class Lanczos(Problem):
         guards.finite(plain.data)
         if not _is_hermitian(plain):
             raise Unsupported(Reason.VALUE, "not exactly Hermitian")
-        if not usual(plain.data.any(), True):
-            raise Unsupported(Reason.VALUE, "all elements are zero")
-        size = float(usual(np.abs(plain.data).max(initial=0.0), 1.0))
-        if not SQUARABLE < size < 1 / (SQUARABLE * plain.shape[0]):
-            raise Unsupported(Reason.VALUE, "squares of elements underflow or overflow")
-        k = self.k
+        largest, info = float(usual(np.abs(plain.data).max(initial=0.0), 1.0)), np.finfo(self.dtype)
+        if largest < float(info.tiny) / float(info.eps):
+            raise Unsupported(Reason.VALUE, "all elements are zero, or an eps of the largest underflows")
+        k, exponent = self.k, math.frexp(largest)[1]
         start = _start(plain, min(max(k, _eigen.COLUMNS), plain.shape[0] // 4))
         product = product_of(self.a, self.dtype, engine, DIGITS)
-        values, found = _eigen.block_lanczos(product, start, k, self.which, self.tol)
+        # Of A over a power of two: squares of its elements neither underflow nor overflow.
+        values, found = _eigen.block_lanczos(lambda x: np.ldexp(product(x), -exponent), start, k, self.which, self.tol)
+        values = np.ldexp(values, exponent)
         return (values, found) if self.vectors else values[_eigen.wanted(values, self.which)[::-1]]
 
     def unique(self, result: Any) -> Any:
