@@ -29,7 +29,7 @@ DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 fo
 # Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
 # one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
 TERMS = 64, 8
-CHAIN = 512  # products that float32's sums add one after another before such sums are added: 128 on a device
+CHAIN = 512  # products that float32's sums add one after another, at most: OpenBLAS 384, a device 128
 BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
 STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
@@ -188,19 +188,22 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     half = c.dtype == HALF
     with np.errstate(all="ignore"):
         c = _wide(c)
-        # The weights are the same: others would give a wrong result a second chance.
-        looks = [*((terms, 0.0) for terms in TERMS), *([(TERMS[-1], of.bias)] if of.bias else [])]
-        for terms, own in looks:
+        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
             made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
-            across, down = (x - y for x, y in zip(made, of.of(terms), strict=True))
-            turned = c.swapaxes(-1, -2)
-            error = max_nan(
-                _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
-                _in_tolerances(down, of, of.left, of.columns, of.rows, turned, of.cut[1], half, own),
-            )
+            residuals = tuple(x - y for x, y in zip(made, of.of(terms), strict=True))
+            error = _largest(residuals, of, c, half, 0.0)
             if error <= 1:
-                break
-    return error
+                return error
+        return _largest(residuals, of, c, half, of.bias) if of.bias else error
+
+
+def _largest(residuals: tuple[np.ndarray, ...], of: Sums, c: np.ndarray, half: bool, own: float) -> float:
+    """The largest error of the rows and columns of c in tolerances, as of ``_in_tolerances``."""
+    across, down = residuals
+    return max_nan(
+        _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
+        _in_tolerances(down, of, of.left, of.columns, of.rows, c.swapaxes(-1, -2), of.cut[1], half, own),
+    )
 
 
 def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
