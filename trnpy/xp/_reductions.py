@@ -120,7 +120,7 @@ def _difference(x: np.ndarray, *ends: Any, given: tuple[bool, bool], axis: int, 
 
 @like(np.diff)
 def diff(
-    x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
+    x: Array, /, n: int = 1, axis: int = -1, prepend: Array | None = None, append: Array | None = None
 ) -> Array:
     ends = [node_of(e) for e in (prepend, append) if e is not None]
     given = (prepend is not None, append is not None)

@@ -138,19 +138,24 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     return array(_rules.at_once(np.take_along_axis, node_of(x), node_of(indices), axis=axis))
 
 
-def _unique(function: Callable[..., Any]) -> Callable[..., Any]:
-    @like(function)
+def _ascending(x: np.ndarray) -> np.ndarray:
+    """The values of x in ascending order, once each. ``numpy.unique_values`` has them in no order since NumPy 2.3."""
+    return np.unique(x, equal_nan=False)
+
+
+def _unique(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @like(getattr(np, name))
     def unique(x: Array, /) -> Any:
         return wrapped(function(np.asarray(compute(node_of(x)))))
 
-    unique.__name__ = unique.__qualname__ = function.__name__
+    unique.__name__ = unique.__qualname__ = name
     return unique
 
 
-unique_all = _unique(np.unique_all)
-unique_counts = _unique(np.unique_counts)
-unique_inverse = _unique(np.unique_inverse)
-unique_values = _unique(np.unique_values)
+unique_all = _unique("unique_all", np.unique_all)
+unique_counts = _unique("unique_counts", np.unique_counts)
+unique_inverse = _unique("unique_inverse", np.unique_inverse)
+unique_values = _unique("unique_values", _ascending)
 
 
 __all__ = [

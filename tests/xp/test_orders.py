@@ -1,0 +1,64 @@
+"""Functions whose order the standard leaves open have NumPy's, in every version, as array_api_strict has."""
+
+import numpy as np
+import pytest
+
+from trnpy import xp
+
+RNG = np.random.default_rng(0)
+VALUES = {
+    "integers": RNG.integers(-40, 40, 300),
+    "shifted labels": RNG.integers(1000, 1003, 60),
+    "uint8": RNG.integers(0, 200, 300).astype("u1"),
+    "bool": RNG.integers(0, 2, 30).astype(bool),
+    "floats": RNG.integers(-9, 9, (20, 30)) / 4,
+    "NaN and zeros of both signs": np.array([2.0, np.nan, -0.0, 0.0, np.nan, -np.inf, 1.0, 2.0]),
+    "complex": RNG.integers(-2, 2, 40) + 1j * RNG.integers(-2, 2, 40),
+    "none": np.zeros((0, 3)),
+}
+SETS = {
+    "unique_values": {}, "unique_counts": {"return_counts": True}, "unique_inverse": {"return_inverse": True},
+    "unique_all": {"return_index": True, "return_inverse": True, "return_counts": True},
+}  # fmt: skip
+
+
+def parts(found):
+    return [np.array(x) for x in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("name", SETS)
+def test_elements_of_a_set_ascend(name, values):
+    a = VALUES[values]
+    theirs = parts(np.unique(a, equal_nan=False, **SETS[name]))
+    for ours, expected in zip(parts(getattr(xp, name)(xp.asarray(a))), theirs, strict=True):
+        np.testing.assert_array_equal(ours.reshape(expected.shape), expected)  # NumPy 2.0's inverse has another shape
+
+
+@pytest.mark.parametrize("values", [v for v in VALUES if v != "complex"])
+def test_as_array_api_strict(values):
+    strict = pytest.importorskip("array_api_strict", reason="array_api_strict is not installed")
+    a = VALUES[values]
+    for name in (*SETS, "nonzero", *(("sort", "argsort") if a.dtype != bool else ())):  # strict sorts numbers only
+        ours, theirs = getattr(xp, name)(xp.asarray(a)), getattr(strict, name)(strict.asarray(a))
+        for x, y in zip(parts(ours), parts(theirs), strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("values", ["integers", "floats", "bool", "NaN and zeros of both signs"])
+def test_orders_of_equal_elements_are_numpys(values, stable):
+    a = VALUES[values]
+    x = xp.asarray(a)
+    np.testing.assert_array_equal(np.asarray(xp.argsort(x, stable=stable)), np.argsort(a, stable=stable))
+    np.testing.assert_array_equal(np.asarray(xp.sort(x, stable=stable)), np.sort(a, stable=stable))
+    for ours, theirs in zip(xp.nonzero(x), np.nonzero(a), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+def test_diff_takes_numpys_arguments_by_position():
+    a = RNG.standard_normal((4, 7))
+    x = xp.asarray(a)
+    np.testing.assert_array_equal(np.asarray(xp.diff(x, 2)), np.diff(a, 2))
+    np.testing.assert_array_equal(np.asarray(xp.diff(x, 1, 0)), np.diff(a, 1, 0))
+    np.testing.assert_array_equal(np.asarray(np.diff(x, 1, 0)), np.diff(a, 1, 0))
