@@ -41,7 +41,7 @@ OTHER = [
     "tests/_report/test_text.py", "tests/_report/test_files.py", "tests/_report/test_units.py",
     "tests/_cli/test_runner.py", "tests/_engine/test_tuning.py",
 ]  # fmt: skip
-TORCH = ["tests/_nki/test_device.py", "tests/_nki/simulator/test_authors.py", "tests/sparse/test_masks.py"]
+TORCH = ["tests/_nki/test_device.py", "tests/simulator/test_authors.py", "tests/sparse/test_masks.py"]
 NO_SOLUTION = re.compile("no .*wheels|unsatisfiable|no solution|no matching distribution|conflicting", re.IGNORECASE)
 NOT_FOUND = "no such Python on PATH"
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from benchmarks._measured import MEASUREMENTS, Machines, Measurement, published
-from trnpy._nki.hardware import MACHINES, Hardware
+from nkisim.hardware import MACHINES, Hardware
 
 # Constants of trn1 that the measurements determine, each with its value from earlier sources (docs/hardware.md).
 # If only the group that is left out determines a constant, it goes back to that value. None: there was no value.

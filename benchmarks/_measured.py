@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.chip.record import Trace
-from trnpy._nki.simulator.price.cost import Cost, group_barrier_s, price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load
+from nkisim.chip.record import Trace
+from nkisim.hardware import MACHINES, Hardware
+from nkisim.price.cost import Cost, group_barrier_s, price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load
 
 KERNELS = Path(__file__).parent / "nki_kernels"
 FEW, MANY = 16, 272  # repeats of an instruction; the time of one is the difference over 256

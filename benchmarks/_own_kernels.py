@@ -12,8 +12,13 @@ from typing import Any
 import numpy as np
 
 import trnpy
+from nkisim.chip.record import Trace
+from nkisim.hardware import ERROR_FACTOR, FLOAT64_PASSES, TRN2
+from nkisim.price.cost import Cost, price
+from nkisim.price.timeline import write_timeline
+from nkisim.run.launch import Specification, run
+from nkisim.table import print_table
 from trnpy._call.decisions import decide, work_of
-from trnpy._nki.hardware import ERROR_FACTOR, FLOAT64_PASSES, TRN2
 from trnpy._nki.kernels.shared.parameters import (
     HELD_BYTES,
     TILE,
@@ -23,12 +28,7 @@ from trnpy._nki.kernels.shared.parameters import (
     for_numbers,
     for_stack,
 )
-from trnpy._nki.simulator.chip.record import Trace
-from trnpy._nki.simulator.price.cost import Cost, price
-from trnpy._nki.simulator.price.timeline import write_timeline
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import kernel
-from trnpy._nki.simulator.table import print_table
+from trnpy._nki.simulated import kernel
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 

@@ -12,14 +12,14 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks._measure import gate
+from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
+from nkisim.price.cost import Cost, price
+from nkisim.run.launch import Specification, run
+from nkisim.table import print_table
 from trnpy._engine.precision import COMBINE_S, SPLIT_S
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
 from trnpy._nki.kernels.chem import ao_to_mo_reference, mp2_energy_reference
 from trnpy._nki.kernels.shared.parameters import for_digits
-from trnpy._nki.simulator.price.cost import Cost, price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import kernel
-from trnpy._nki.simulator.table import print_table
+from trnpy._nki.simulated import kernel
 from trnpy.chem import _pairs
 from trnpy.chem._transform import FIRST, SECOND
 from trnpy.chem.dfmp2 import DIGITS

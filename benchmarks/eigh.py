@@ -18,13 +18,13 @@ import scipy.linalg
 
 import trnpy.linalg
 from benchmarks._measure import gate, header
+from nkisim.hardware import ERROR_FACTOR, TRN2, Hardware
+from nkisim.price.cost import Cost, price
+from nkisim.run.launch import Specification, run
 from trnpy._engine.engines import HOST, DeviceEngine
-from trnpy._nki.hardware import ERROR_FACTOR, TRN2, Hardware
 from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer
-from trnpy._nki.simulator.price.cost import Cost, price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
+from trnpy._nki.simulated import SimulatorRuntime, kernel
 from trnpy.linalg import _divide, _eigh, _refinement
 
 SIZES = (512, 1024, 2048)

@@ -1,7 +1,7 @@
 """python -m benchmarks nki-model: the cost model against published measurements, and for trnpy's own kernels.
 
 The kernels (benchmarks/nki_kernels) are our own, with the published tilings, traced at the published sizes
-without arithmetic. Constants and their sources are in trnpy/_nki/hardware.py. Those of trn1 are fitted to the
+without arithmetic. Constants and their sources are in nkisim/hardware.py. Those of trn1 are fitted to the
 second table as a whole (benchmarks/_measured.py). "unseen" is the figure of a fit that left out the
 measurement's group. The published figures are those of docs/hardware.md#published-measurements.
 """
@@ -21,14 +21,14 @@ from benchmarks._fit import Verdict as Fit
 from benchmarks._fit import errors_of
 from benchmarks._fit import verdicts as fits
 from benchmarks._own_kernels import own_lines, print_lines
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
-from trnpy._nki.simulator.chip.record import Trace
-from trnpy._nki.simulator.price.cost import Cost, price
-from trnpy._nki.simulator.price.durations import transfer
-from trnpy._nki.simulator.price.schedule import schedule
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load
-from trnpy._nki.simulator.table import print_table
+from nkisim.chip.record import Trace
+from nkisim.hardware import ERROR_FACTOR, MACHINES
+from nkisim.price.cost import Cost, price
+from nkisim.price.durations import transfer
+from nkisim.price.schedule import schedule
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load
+from nkisim.table import print_table
 
 KERNELS = Path(__file__).parent / "nki_kernels"
 MICRO = 0.30  # for the K figures, read from screenshots with three digits

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks._measure import gate
+from nkisim.hardware import MACHINES, Hardware
+from nkisim.table import print_table
 from trnpy._call.decisions import decide, work_of
 from trnpy._engine.residency import Reuse
-from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.table import print_table
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.chem import build_jk_df

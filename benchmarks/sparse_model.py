@@ -1,7 +1,7 @@
 """Sparse products and solvers on a device, modelled: a published table, times by structure, and launches per solve.
 
 Nothing here ran on a Trainium. Kernels are traced by the simulator and priced by its model; operands cross a link
-of 7.3 GB/s and each launch costs 0.14 ms, as published for trn1 (trnpy/_nki/hardware.py).
+of 7.3 GB/s and each launch costs 0.14 ms, as published for trn1 (nkisim/hardware.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import trnpy.sparse
 import trnpy.sparse.linalg
 from benchmarks._measure import gate, header
 from benchmarks.sparse import arrow, ours, power_law, screened
+from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.table import print_table
 from trnpy._engine.precision import COMBINE_S, SPLIT_S
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import kernel
-from trnpy._nki.simulator.table import print_table
+from trnpy._nki.simulated import kernel
 from trnpy.sparse._device import unit_for
 from trnpy.sparse._tiles import LONGEST, TILE, count_blocks, launches, rung
 

@@ -18,6 +18,8 @@ import numpy as np
 
 from benchmarks._measure import gate
 from benchmarks.ccsd import BLOCKS, CYCLES, MIRRORED, MOLECULES, Orbitals, block, ladder
+from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
+from nkisim.table import print_table
 from trnpy._call.decisions import work_of
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime
@@ -28,8 +30,6 @@ from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import new
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
-from trnpy._nki.simulator.table import print_table
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.linalg._eigh import prepare_eigh

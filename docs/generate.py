@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import trnpy
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._call.dispatch import Op, Reason, accelerated
 from trnpy._einsum.rows import OPS as PRODUCTS
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._nki.instances import INSTANCES
 from trnpy.linalg._ops import NUMPY_OPS
 from trnpy.linalg._ops import OPS as SCIPY_OPS

@@ -4,10 +4,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import BY_DIGITS, HostEngine
 from trnpy._engine.precision import NAMED
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
 from trnpy._settings.policy import current_policy
 

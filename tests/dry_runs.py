@@ -6,14 +6,14 @@ from collections import Counter
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
 from trnpy._engine import dry
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.engines import engine as at_hand
 from trnpy._engine.stand_ins import TWO_BYTES, Outline, StandIn, usual
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import bfloat16
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import Policy
 
 

@@ -14,7 +14,7 @@ import pytest
 import trnpy
 import trnpy.linalg
 import trnpy.sparse
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 ROOT = Path(trnpy.__file__).parent
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from conformance.nki import _library, main
 from conformance.nki import _ours as ours
 from conformance.nki._blocks import as_kernel, blocks, claims, free_names
 from conformance.nki._ours import CASES, cells
+from nkisim.lint.rules import Finding
 from trnpy._nki.kernels import FOLDER
-from trnpy._nki.simulator.lint.rules import Finding
 
 ISA = '''
 def twice(dst, src):

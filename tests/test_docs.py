@@ -20,7 +20,7 @@ def anchors(page):
 
 def sources():
     """Every text file of the project; of a checkout without git those under the folders that may cite."""
-    folders = ("trnpy", "tests", "benchmarks", "conformance", "examples", "docs")
+    folders = ("trnpy", "nkisim", "tests", "benchmarks", "conformance", "examples", "docs")
     paths = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in TEXTS]
     return [*paths, *ROOT.glob("*.md")]
 
@@ -46,8 +46,8 @@ def test_headings_of_a_page_have_anchors_of_their_own(page):
 def test_names_of_the_glossary_exist():
     """A name in parentheses after a term is a class or a module of trnpy."""
     names = set()
-    for path in (ROOT / "trnpy").rglob("*.py"):
-        names |= {path.stem, str(path.relative_to(ROOT / "trnpy").with_suffix(""))}
+    for package, path in ((ROOT / p, f) for p in ("trnpy", "nkisim") for f in (ROOT / p).rglob("*.py")):
+        names |= {path.stem, str(path.relative_to(package).with_suffix(""))}
         names |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
     entries = re.findall(r"^- (\*\*.+?\*\*[^:(]*)(?:\(([^)]*)\))?[^:]*:", (ROOT / "docs/glossary.md").read_text(), re.M)
     terms = [name for _, listed in entries for name in re.findall(r"`([^`]+)`", listed)]

@@ -5,9 +5,10 @@ import graphlib
 import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
+SIMULATOR = ROOT.parent / "nkisim"  # knows nothing of trnpy, and is below all of its folders
 # From the bottom to the top; "" stands for trnpy/__init__.py, __main__.py and whatever else lies beside the folders.
 LAYERS = (
-    "_base", "_nki", "_settings", "_engine", "_report", "_call", "_patch", "_einsum", "linalg", "sparse",
+    "nkisim", "_base", "_nki", "_settings", "_engine", "_report", "_call", "_patch", "_einsum", "linalg", "sparse",
     "_host", "xp", "dist", "chem", "_cli", "",
 )  # fmt: skip
 MOST_ROOMS = 18  # folders and modules at the top of the package
@@ -49,18 +50,18 @@ def dotted(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {dotted(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {dotted(path): path for root in (ROOT, SIMULATOR) for path in sorted(root.rglob("*.py"))}
 
 
 def folder(module):
-    first = [*module.split("."), ""][1]
-    return first if first in LAYERS else ""
+    top, first, *_ = [*module.split("."), ""]
+    return top if top == "nkisim" else first if first in LAYERS else ""
 
 
 def imported_modules(path):
-    """Modules of trnpy that a file imports: ``trnpy.a.b`` for a name of b, or for b itself."""
+    """Our modules that a file imports: ``trnpy.a.b`` for a name of b, or for b itself."""
     for name in imports(path):
-        if name.split(".")[0] == "trnpy":
+        if name.split(".")[0] in ("trnpy", "nkisim"):
             yield name if name in MODULES else name.rpartition(".")[0]
 
 
@@ -72,6 +73,12 @@ def test_folders_import_only_folders_below_them():
         if LAYERS.index(folder(other)) > LAYERS.index(folder(module))
     ]
     assert not broken
+
+
+def test_the_simulator_imports_nothing_of_trnpy():
+    found = [f"{m} imports {n}" for m, p in MODULES.items() if folder(m) == "nkisim" for n in imports(p)]
+    assert not [line for line in found if line.split()[-1].split(".")[0] == "trnpy"]
+    assert len(found) > 500  # the search has found imports
 
 
 def test_only_the_table_reaches_host_routes():
@@ -91,7 +98,7 @@ def circle(graph):
 
 def test_no_circles():
     # A package's own __init__ and its modules are one: importing the module runs both.
-    graph = {m: set(imported_modules(p)) - {m, "trnpy"} for m, p in MODULES.items()}
+    graph = {m: set(imported_modules(p)) - {m, "trnpy", "nkisim"} for m, p in MODULES.items()}
     assert circle(graph) is None
 
 
@@ -102,7 +109,7 @@ def test_a_circle_is_seen():
 def test_the_package_has_few_rooms():
     rooms = {p.name for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     assert len(rooms) <= MOST_ROOMS
-    assert rooms - {"__init__.py", "__main__.py"} == set(LAYERS) - {""}
+    assert rooms - {"__init__.py", "__main__.py"} == set(LAYERS) - {"", "nkisim"}
 
 
 def test_heavy_packages_are_imported_in_one_file_only():

@@ -141,7 +141,8 @@ def test_another_trnpy_beside_ours_is_one_line_of_the_runner_and_the_doctor(tmp_
 def overwritten(tmp_path):
     """A folder in which ours was installed, and then the other over it, whose ``__init__.py`` is empty."""
     site = installed(tmp_path / "site", THEIRS)
-    shutil.copytree(ROOT / "trnpy", site / "trnpy", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("trnpy", "nkisim"):
+        shutil.copytree(ROOT / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
     (site / "trnpy" / "__init__.py").write_text("")
     return site
 

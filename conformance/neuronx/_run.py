@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.neuronx._compile import verdict
+from nkisim.run.launch import simulate
 from trnpy._cli.probes import ALL, answer, difference
 from trnpy._engine.engines import HOST
 from trnpy._nki.neff import NEFF
-from trnpy._nki.simulator.run.launch import simulate
-from trnpy._nki.simulator.runtime import kernel as simulated
+from trnpy._nki.simulated import kernel as simulated
 
 HOW = (
     "python3 -m venv nrtpy_venv && . nrtpy_venv/bin/activate\n"

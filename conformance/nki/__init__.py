@@ -32,8 +32,8 @@ from conformance.nki._ours import MACHINES, cells
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
 from conformance.nki._spectral import main as spectral
-from trnpy._nki.simulator.chip.dialects import ALL, DIALECTS, chosen
-from trnpy._nki.simulator.table import print_table
+from nkisim.chip.dialects import ALL, DIALECTS, chosen
+from nkisim.table import print_table
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from conformance.nki._outcome import Array, Outcome, launch
-from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.lint.linter import lint_file
-from trnpy._nki.simulator.run.loader import load_kernel
+from nkisim.chip.errors import SimulatorError
+from nkisim.lint.linter import lint_file
+from nkisim.run.loader import load_kernel
 
 RNG = np.random.default_rng(20260821)
 

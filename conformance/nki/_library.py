@@ -17,8 +17,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from trnpy._nki.simulator.run.loader import load
-from trnpy._nki.simulator.table import print_table
+from nkisim.run.loader import load
+from nkisim.table import print_table
 
 NEEDED = ("pytest", "torch", "allpairspy")
 ROOT = Path(__file__).parents[2]

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trnpy._nki.simulator.chip.dtypes import PACKED_NUMPY
-from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.chip.replicas import run_ranks
-from trnpy._nki.simulator.chip.strictness import Strictness
-from trnpy._nki.simulator.run.launch import Kernel, run
-from trnpy._nki.simulator.run.loader import nki_modules
+from nkisim.chip.dtypes import PACKED_NUMPY
+from nkisim.chip.errors import SimulatorError
+from nkisim.chip.replicas import run_ranks
+from nkisim.chip.strictness import Strictness
+from nkisim.run.launch import Kernel, run
+from nkisim.run.loader import nki_modules
 
 RESULTS, SECONDS, MOST = "--trnpy-results", "--trnpy-seconds", "--trnpy-most"
 TARGETS = ("trn2", "trn3")  # targets of a test, the first that it does not exclude
@@ -163,7 +163,7 @@ def _copied(value: Any) -> Any:
 
 
 def _floats(values: Any) -> Any:
-    from trnpy._nki.simulator.run.neuron_dtypes import static_cast
+    from nkisim.run.neuron_dtypes import static_cast
 
     return static_cast(values, np.float32)
 

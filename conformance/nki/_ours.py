@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nkisim.chip.dialects import DIALECTS, PARSER, TRACER, Dialect
+from nkisim.chip.strictness import BACKEND
+from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.lint.rules import Finding
+from nkisim.run.launch import Specification
 from trnpy._nki.kernels import located, source
-from trnpy._nki.simulator.chip.dialects import DIALECTS, PARSER, TRACER, Dialect
-from trnpy._nki.simulator.chip.strictness import BACKEND
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.lint.rules import Finding
-from trnpy._nki.simulator.run.launch import Specification
-from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulated import kernel
 
 MACHINES = ("trn1", "trn2", "trn3")
 I4, U1, BF16 = "int32", "uint8", "bfloat16"

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.lint.linter import errors, lint_source, lint_trace
-from trnpy._nki.simulator.lint.rules import Finding
-from trnpy._nki.simulator.run.launch import run
-from trnpy._nki.simulator.run.loader import load_kernel
+from nkisim.chip.errors import SimulatorError
+from nkisim.lint.linter import errors, lint_source, lint_trace
+from nkisim.lint.rules import Finding
+from nkisim.run.launch import run
+from nkisim.run.loader import load_kernel
 
 Array = np.ndarray[Any, Any]
 

@@ -15,10 +15,10 @@ from scipy import special
 from conformance.nki._blocks import HEADER, Block, as_kernel, blocks, claims, free_names, parsed
 from conformance.nki._examples import normal, product
 from conformance.nki._outcome import Array, Outcome, Whole, compare, whole
-from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.lint.linter import errors, lint_source, lint_trace
-from trnpy._nki.simulator.run.launch import run
-from trnpy._nki.simulator.run.loader import load_kernel
+from nkisim.chip.errors import SimulatorError
+from nkisim.lint.linter import errors, lint_source, lint_trace
+from nkisim.run.launch import run
+from nkisim.run.loader import load_kernel
 
 
 def indices(count: int, below: int, columns: int = 1) -> Array:

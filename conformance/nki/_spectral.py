@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks._measured import SPECTRAL_STEPS_MS
-from trnpy._nki.simulator.chip.replicas import run_ranks
-from trnpy._nki.simulator.chip.strictness import Strictness
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Result, Specification, run
-from trnpy._nki.simulator.run.loader import load
-from trnpy._nki.simulator.table import print_table
+from nkisim.chip.replicas import run_ranks
+from nkisim.chip.strictness import Strictness
+from nkisim.price.cost import price
+from nkisim.run.launch import Result, Specification, run
+from nkisim.run.loader import load
+from nkisim.table import print_table
 
 ONE, MANY = "tgv_stage_nki.py", "tgv_fused_wide_nki.py"
 A, B = (1 / 3, 15 / 16, 8 / 15), (0.0, -5 / 9, -153 / 128)  # Williamson, J. Comput. Phys. 35 (1980), case 7

@@ -15,11 +15,11 @@ import scipy.linalg
 from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
 
 import trnpy
+from nkisim.hardware import ERROR_FACTOR, TRN1, TRN2, TRN3
 from trnpy._call import dispatch
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import FallbackError, NkiFallbackWarning, Problem, Reason, accelerated, decide
 from trnpy._engine.engines import FAULTS_BEFORE_REST, engine
-from trnpy._nki.hardware import ERROR_FACTOR, TRN1, TRN2, TRN3
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _triangular

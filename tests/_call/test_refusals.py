@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import FAULTS_BEFORE_REST, DeviceEngine, Refused, engine
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 FORMS = ["f2", "f4", "F", "d", "D", "i4", "i8", "?"]
 

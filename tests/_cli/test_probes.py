@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from nkisim.hardware import TRN2
+from nkisim.lint.linter import lint_file, lint_launch
 from trnpy._base import store
 from trnpy._cli import doctor, probes
 from trnpy._engine.engines import DeviceEngine, Refused
 from trnpy._engine.precision import Facts, facts_path, probed, save_facts
 from trnpy._nki import device
 from trnpy._nki.device import identity
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import FOLDER, source
 from trnpy._nki.runtime import CompileError
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
+from trnpy._nki.simulated import SimulatorRuntime, kernel
 
 
 class Odd(SimulatorRuntime):

@@ -233,7 +233,7 @@ def test_a_program_without_scipy_runs_without_it(folder, program):
 
 def test_a_start_loads_what_patching_and_recording_take(folder):
     """Loading a module takes half a millisecond to two, and defining a dataclass one: every program pays them."""
-    code = "import sys; print(*(name for name in sys.modules if name.startswith('trnpy._') or name in {found!r}))"
+    code = "import sys; print(*(n for n in sys.modules if n.startswith(('trnpy._', 'nkisim')) or n in {found!r}))"
     given = {"argparse", "json", "html", "logging", "tempfile", "platformdirs", "concurrent.futures"}
     loaded = run(folder, "-m", "trnpy", "-c", code.format(found=given))[1].split()
     assert not given & {*loaded}
@@ -241,7 +241,7 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
         *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call", "_call.first"),
         *("_report", "_report.ledger", "_report.small", "_report.tally", "_report.comparisons", "_report.files"),
         *("_report.unrouted", "_engine", "_engine.parts", "_settings", "_settings.policy", "_settings.tile"),
-        *("_nki", "_nki.hardware", "_nki.instances"),
+        *("_nki", "_nki.instances", "nkisim", "nkisim.hardware"),
         *("_base", "_base.blocks", "_base.conventions", "_base.distribution", "_base.launched", "_base.locks"),
         *("_base.processors", "_base.records"),
     }
@@ -416,7 +416,7 @@ def test_help_offers_what_there_is_and_nothing_else(capsys):
 
 def test_commands_of_other_parts_get_their_arguments(monkeypatch):
     asked = []
-    cli = types.ModuleType("trnpy._nki.simulator.cli")
+    cli = types.ModuleType("trnpy._cli.simulate")
     cli.main = lambda argv: asked.append(argv) or 3
     chem = types.ModuleType("trnpy.chem.cli")
     chem.main = lambda argv: asked.append(argv)

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._call.decisions import work_of
 from trnpy._einsum.multi_einsum import OP
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import TRN2
 from trnpy._settings.policy import Policy
 
 RNG = np.random.default_rng(0)

@@ -7,11 +7,11 @@ import pytest
 from test_digits import FAMILIES, U, error, family
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._engine import certified
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.tuning import BLOCK, Buckets
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 WIDE = ("entries 1e+-8", "phi 3", "phi 4")  # families with more range in their sums than 12 digits may hold
 

@@ -5,11 +5,11 @@ import pytest
 from test_digits import FAMILIES, U, error, family
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._engine import certified, certified_stacks
 from trnpy._engine.engines import DeviceEngine, Refused
 from trnpy._engine.tuning import BLOCK, Buckets
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 
 def device(block=BLOCK, **settings):

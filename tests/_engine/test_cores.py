@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import work_of
 from trnpy._engine.cores import Cores, _even, fastest
 from trnpy._engine.engines import DeviceEngine, cores, current_engine, engine
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import Policy, from_environment
 
 RNG = np.random.default_rng(5)

@@ -6,6 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from nkisim.hardware import TRN2
 from trnpy._engine import tuning
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
@@ -22,7 +23,6 @@ from trnpy._engine.tuning import (
     of_numbers,
     ways,
 )
-from trnpy._nki.hardware import TRN2
 
 COUNT = 400
 SHAPES = {f"uniform to {most}": np.random.default_rng(5).integers(1, most + 1, (COUNT, 3)) for most in (4096, BLOCK)}

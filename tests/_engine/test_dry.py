@@ -11,13 +11,13 @@ import pytest
 from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
 from trnpy._call.dispatch import Op, Unsupported
 from trnpy._einsum import rows
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.stand_ins import Count, Unknown, new, usual
 from trnpy._engine.tuning import Buckets
-from trnpy._nki.hardware import TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.chem import ao2mo, build_jk_df, dfmp2_energy, screened_spmm

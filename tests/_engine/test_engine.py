@@ -7,13 +7,13 @@ import pytest
 from doubles import RoundingEngine
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import Reason
 from trnpy._engine import tuning
 from trnpy._engine.engines import HOST, DeviceEngine, Refused, engine
 from trnpy._engine.tuning import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 U = 2.0**-24
 

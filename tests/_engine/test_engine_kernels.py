@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN1, TRN2
 from trnpy._cli import probes
 from trnpy._engine.engines import HOST, DeviceEngine, HostEngine
 from trnpy._engine.precision import Facts
-from trnpy._nki.hardware import TRN1, TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 MAKES = {
     "host": HostEngine,

@@ -10,11 +10,11 @@ import scipy
 from doubles import FaultyEngine, Float32Engine, RecordingEngine
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._call.soundness import sound as fit
 from trnpy._engine.engines import HOST, DeviceEngine, engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 N = 200
 _rng = np.random.default_rng(0)

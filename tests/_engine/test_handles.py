@@ -5,10 +5,10 @@ import pytest
 from doubles import RecordingEngine
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._engine import lapack
 from trnpy._engine.engines import DeviceEngine, HostEngine, Refused
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 ENGINES = {
     "host": HostEngine,

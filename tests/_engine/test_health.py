@@ -8,6 +8,7 @@ import pytest
 from doubles import FaultyEngine, RecordingEngine
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import Reason
 from trnpy._call.verify import Verified
 from trnpy._cli.doctor import doctor
@@ -30,9 +31,8 @@ from trnpy._engine.health import (
     remembered,
 )
 from trnpy._engine.residency import TRUSTED
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 A = np.random.default_rng(0).standard_normal((150, 150))
 

@@ -6,13 +6,13 @@ from dry_runs import tallied
 
 import trnpy
 import trnpy.sparse.linalg
+from nkisim.hardware import TRN2
 from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.handles import Refused, stored
 from trnpy._engine.proof import products
 from trnpy._engine.proof.engine import Proving
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.sparse.linalg._expm_multiply import usual_products
 
 N = 150

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from test_digits import error, family
 
+from nkisim.hardware import TRN2
+from nkisim.isa import _tensor_engine
 from trnpy._cli import probes
 from trnpy._engine import certified, certified_stacks
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import DeviceEngine, Refused
 from trnpy._engine.precision import Facts, probed
 from trnpy._engine.tuning import Buckets
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.isa import _tensor_engine
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 SEVEN = 7
 COUNTS = sorted(set(_digits.NARROW.values()))

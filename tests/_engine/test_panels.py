@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._engine import panels
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
@@ -16,10 +17,9 @@ from trnpy._engine.proof import products
 from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import new
 from trnpy._engine.tuning import Tuning
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels.shared.parameters import TILE
 from trnpy._nki.runtime import DeviceError
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 
 OVERLAPPING = dataclasses.replace(TRN2, overlaps=True)

@@ -10,13 +10,13 @@ from doubles import RecordingEngine
 from dry_runs import tallied
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.proof import integers, products
 from trnpy._engine.proof.weights import PROBES, weights
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 N = 150
 

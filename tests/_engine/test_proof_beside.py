@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from doubles import RecordingEngine
 
+from nkisim.hardware import TRN2
 from trnpy._engine import at_once
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
@@ -16,7 +17,6 @@ from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import new
 from trnpy._engine.tally import CONVERSION_S
 from trnpy._engine.tuning import Tuning
-from trnpy._nki.hardware import TRN2
 from trnpy._settings.host_rates import current_rates
 
 N = 300

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy._call import dispatch
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import decide
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, Reuse, fingerprint, pinned, place
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import Buffer, Memory
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks import stay
+from nkisim.hardware import TRN2
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import new
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 U = 2.0**-53
 BOUND = 4.0  # u of |A||B|, as of all certified products (docs/numerics.md#certificate)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN1, TRN2
+from nkisim.run.launch import Specification, run
 from trnpy._base import store
 from trnpy._call import dispatch
 from trnpy._call.dispatch import Reason
@@ -15,11 +17,9 @@ from trnpy._engine import tuning
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.tuning import Choice, Compiles, Tuning, octaves
 from trnpy._nki.device import compile_cache, torch_devices
-from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import CompileError, DeviceUnavailable
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
+from trnpy._nki.simulated import SimulatorRuntime, kernel
 from trnpy._settings.host_rates import KINDS, HostRates
 from trnpy._settings.policy import Policy
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import MACHINES, TRN1, TRN2
+from nkisim.run.launch import Simulation
 from trnpy._base import launched
 from trnpy._call.dispatch import Reason
 from trnpy._cli import doctor, timings
@@ -28,10 +30,8 @@ from trnpy._nki.device import (
     torch_devices,
 )
 from trnpy._nki.guarded import typed
-from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
-from trnpy._nki.simulator.run.launch import Simulation
-from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulated import kernel
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it is what moves arrays to a Neuron device")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed: the simulator needs it")

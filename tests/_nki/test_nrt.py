@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
+from nkisim.run.launch import simulate
 from trnpy._engine import engines, panels
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device, neff, nrt
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels.shared.parameters import TILE
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
-from trnpy._nki.simulator.run.launch import simulate
-from trnpy._nki.simulator.runtime import kernel as simulated
+from trnpy._nki.simulated import kernel as simulated
 
 STATUS = {
     0: b"NRT_SUCCESS",

@@ -3,8 +3,8 @@
 import ledgers
 import pytest
 
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._engine.parts import Parts
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.advice import BOTH, KEEP, STACKED, priced
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page

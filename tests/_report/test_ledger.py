@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._base import processors
 from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.stand_ins import usual
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report import ledger as ledger_module
 from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, profile, report
 from trnpy._report.page import page

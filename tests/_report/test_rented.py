@@ -5,9 +5,9 @@ import json
 import ledgers
 import pytest
 
+from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._call.dispatch import Reason
 from trnpy._engine.parts import Parts
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._nki.instances import INSTANCES, hardware_of
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import GIB, TRN2
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason, decide
-from trnpy._nki.hardware import GIB, TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy, current_policy, from_environment, policy, process_policy, set_process_policy
 

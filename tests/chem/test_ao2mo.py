@@ -12,7 +12,7 @@ from trnpy import Reason, policy, trace
 from trnpy._engine.engines import current_engine, engine
 from trnpy._nki.kernels.chem import ao_to_mo_reference
 from trnpy._nki.kernels.products import digits_split_reference
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem._ao2mo import COPIES, _ao2mo_naive, ao2mo, unpacked
 from trnpy.chem._rows import STACK
 from trnpy.chem._transform import FIRST, SECOND, WORD_BYTES, by_kernel

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import trnpy.chem
+from nkisim.hardware import TRN2
 from trnpy import policy, trace
 from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._engine.precision import Facts
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 
 KERNELS = {"mp2_energy", "ao_to_mo", "schwarz_screened_spmm"}
 

@@ -6,11 +6,11 @@ from doubles import FaultyEngine, RecordingEngine
 
 import trnpy.chem
 from benchmarks import scf
+from nkisim.hardware import TRN2
 from trnpy import Reason, policy, trace
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _fitted
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._rows import STACK, relative

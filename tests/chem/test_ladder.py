@@ -8,13 +8,13 @@ from doubles import FaultyEngine
 from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy import Reason, policy, trace
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Op, accelerated
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.chem import _ladder

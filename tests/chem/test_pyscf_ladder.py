@@ -9,11 +9,11 @@ from pyscf import cc, ci, gto, scf
 from pyscf.cc import dfccsd, dfuccsd
 from systems import WATER
 
+from nkisim.hardware import TRN2
 from trnpy import Reason, policy, trace
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._patch.hook import LIBRARIES
 from trnpy._patch.patch import _patched
 from trnpy.chem import _ladder, accelerate, patch_pyscf, pyscf_ladder

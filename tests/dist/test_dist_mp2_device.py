@@ -12,8 +12,8 @@ from tests.dist.test_dist_mp2 import NAO, NAUX, Held, Killed, orbitals
 from trnpy import NkiFallbackWarning, Reason, dist, policy
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from nkisim.hardware import TRN2
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _mp2_ranks as over
 from trnpy.chem._block_pairs import dfmp2_pairs
 from trnpy.chem._checkpoint import Checkpoint

@@ -10,12 +10,12 @@ import trnpy.linalg
 from benchmarks.eigh import GOAL, MOST_LAUNCHES, measured
 from linalg.matrices import FAMILIES, hermitian
 from linalg.test_eigh import check
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason, explain
 from trnpy._engine import iterations
 from trnpy._engine.engines import HOST, DeviceEngine, engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _divide, _eigh, _refinement

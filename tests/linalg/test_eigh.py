@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import FAMILIES, TO_SINGLE, hermitian, positive
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import TRN2
 from trnpy._report.rented import REDUCED_CORES
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy

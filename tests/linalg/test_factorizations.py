@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import trnpy.linalg
 from linalg.matrices import positive
 from linalg.rows import DTYPES, LAYOUTS, NUMPY, PLAIN_INV, ROWS, both, eps, general, norm, takes
+from nkisim.hardware import MACHINES
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
-from trnpy._nki.hardware import MACHINES
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

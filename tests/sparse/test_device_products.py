@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg
+from nkisim.hardware import MACHINES, TRN2
 from trnpy._call.decisions import priced, work_of
 from trnpy._call.dispatch import Cost, NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, Refused, engine
-from trnpy._nki.hardware import MACHINES, TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy.sparse import _device, _ops, _tiles

@@ -11,11 +11,11 @@ from doubles import FaultyEngine, RecordingEngine
 import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg as ours_linalg
+from nkisim.hardware import TRN2
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import current_policy
 from trnpy.sparse._classes import OURS
 from trnpy.sparse.linalg import _ops as rows

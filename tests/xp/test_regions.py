@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from trnpy import xp
 from trnpy._call.reasons import Reason
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.precision import Facts
-from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.xp import _regions
 
 DIGITS = {"float64_digits", "words_matmul"}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from nkisim.hardware import Hardware, between, interval
 from trnpy._base.records import record
 from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
@@ -20,7 +21,6 @@ from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
 from trnpy._engine.residency import Reuse
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
-from trnpy._nki.hardware import Hardware, between, interval
 from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy

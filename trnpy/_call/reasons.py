@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from enum import StrEnum
 
+from nkisim.hardware import between
 from trnpy._base.records import record
 from trnpy._engine.parts import NOTHING, Parts
-from trnpy._nki.hardware import between
 from trnpy._report.shown import table
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 
+from nkisim.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._base import distribution, store
 from trnpy._base.records import record
 from trnpy._cli import probes, timings
@@ -33,7 +34,6 @@ from trnpy._nki.device import (
     route,
     software,
 )
-from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import hook
@@ -224,7 +224,7 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
-    from trnpy._nki.simulator.lint.linter import environment  # imported late: it loads the whole of NKI
+    from nkisim.lint.linter import environment  # imported late: it loads the whole of NKI
 
     for f in environment({LOGICAL_CORES: LNC, **environ, COMPILER_FLAGS: pinned_flags(flags)}):
         yield Finding("environment", f.message, f.severity == "E")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
 DELEGATED = {
-    "lint": ("trnpy._nki.simulator.cli", "check the source of NKI kernels"),
-    "simulate": ("trnpy._nki.simulator.cli", "run NKI kernels on the simulator"),
+    "lint": ("trnpy._cli.simulate", "check the source of NKI kernels"),
+    "simulate": ("trnpy._cli.simulate", "run NKI kernels on the simulator"),
     "faults": (
         "trnpy._cli.faults",
         "plant faults in a simulated device, and count those that nobody notices",

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._base.records import record
 from trnpy._engine import tuning
 from trnpy._engine.engines import Engine
 from trnpy._engine.tuning import Extents, octaves
-from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.shared.parameters import (
     Parameters,
     Tiles,
@@ -104,9 +104,9 @@ def cases(machine: Hardware) -> list[Case]:
 
 def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
     """Seconds on a device by the cost model of the simulator."""
-    from trnpy._nki.simulator.price.cost import price
-    from trnpy._nki.simulator.run.launch import Specification, run
-    from trnpy._nki.simulator.runtime import kernel
+    from nkisim.price.cost import price
+    from nkisim.run.launch import Specification, run
+    from trnpy._nki.simulated import kernel
 
     operands = tuple(Specification(shape, case.dtype) for shape in case.shapes)
     result = run(kernel(case.name), operands, case.keywords(tiles), mode="trace", target=machine.name)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.decisions import Work
@@ -21,7 +22,6 @@ from trnpy._engine.engines import HOST, Engine, Refused
 from trnpy._engine.proof import integers
 from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import Shape, priced
-from trnpy._nki.hardware import Hardware
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 

@@ -7,13 +7,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from nkisim.hardware import Hardware, between
 from trnpy._base.records import record
 from trnpy._call.dispatch import Decision, Reason, explain
 from trnpy._einsum.plan import Plan, placed
 from trnpy._einsum.product import Step
 from trnpy._einsum.rows import einsum, prepare_einsum
 from trnpy._engine.engines import current_engine
-from trnpy._nki.hardware import Hardware, between
 from trnpy._nki.instances import hardware_of
 from trnpy._report.shown import table
 from trnpy._settings.host_rates import HostRates, current_rates

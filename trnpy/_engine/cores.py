@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.hardware import EFFICIENCY, FLOAT64_PASSES
 from trnpy._engine.at_once import each
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.handles import BY_DIGITS, combined
 from trnpy._engine.precision import launches
 from trnpy._engine.residency import Cache
 from trnpy._engine.stand_ins import StandIn
-from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES
 from trnpy._nki.runtime import Counters
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy

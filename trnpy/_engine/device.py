@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._engine import certified, certified_stacks, panels, staying, triangular
 from trnpy._engine import tuning as _tuning
 from trnpy._engine.at_once import Beside, beside, in_turn
@@ -34,7 +35,6 @@ from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
 from trnpy._engine.stand_ins import StandIn, usual
 from trnpy._engine.tuning import FINE, Buckets, block, pieces
-from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._settings.policy import current_policy

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from nkisim.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.cores import Cores
 from trnpy._engine.device import DeviceEngine
@@ -21,7 +22,6 @@ from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import TWO_BYTES, Count, Outline, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import BESIDE, Tally
 from trnpy._engine.tuning import Tuning
-from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
 from trnpy._nki.kernels.chem.mp2_energy_reference import operations as mp2_operations
 from trnpy._nki.kernels.shared.parameters import lower_blocks
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF

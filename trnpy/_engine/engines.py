@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._engine import triangular
 from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, Refused, combined, hermitian
 from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import detect, instance_machine, runtimes
-from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
 from trnpy._nki.runtime import Counters, DeviceUnavailable, Runtime
@@ -331,7 +331,7 @@ def _opened() -> tuple[Engine | None, str, int]:
 
 @functools.cache
 def _simulator_engine(machine: str, cores: int) -> Engine:
-    from trnpy._nki.simulator.runtime import SimulatorRuntime
+    from trnpy._nki.simulated import SimulatorRuntime
 
     return _joined([SimulatorRuntime(hardware_of(machine)) for _ in range(cores)])
 

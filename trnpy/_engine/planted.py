@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.hardware import MACHINES
 from trnpy._base.records import record
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import Engine, HostEngine
 from trnpy._engine.health import Health
-from trnpy._nki.hardware import MACHINES
 from trnpy._nki.runtime import Buffer, CompileError, DeviceError, DeviceMemoryError, Operand, wait
-from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import current_policy
 
 TILE = 128

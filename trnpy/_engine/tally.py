@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from nkisim.hardware import EFFICIENCY, Hardware
 from trnpy._base.records import record
 from trnpy._engine.parts import Parts
 from trnpy._engine.precision import COMBINE_S, FINGERPRINT_BYTES_PER_S, MAGNITUDES_S, SPLIT_S
-from trnpy._nki.hardware import EFFICIENCY, Hardware
 from trnpy._settings.host_rates import HostRates
 
 # Seconds of the host per element of one real part, per element of the three matrices of a proof (1.2 to 1.3 ns at

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nkisim.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 from trnpy._base import store
 from trnpy._base.records import record
 from trnpy._engine.precision import launches
 from trnpy._nki import kernels
 from trnpy._nki.device import compile_cache, identity
-from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 from trnpy._nki.kernels.shared.parameters import TILINGS, Parameters, Tiles
 from trnpy._nki.runtime import Runtime
 from trnpy._settings import tile
@@ -366,7 +366,7 @@ class Compiles:
         return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
 
     def _kernel_s(self, kernel: str) -> float:
-        from trnpy._nki.simulator.price.cost import compiling_s
+        from nkisim.price.cost import compiling_s
 
         return self._times.get(kernel, compiling_s(INSTRUCTIONS[kernel], regions=0, looped=0))
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.hardware import MACHINES, Hardware
 from trnpy._base.distribution import install
 from trnpy._base.launched import on_host
 from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import nrt
 from trnpy._nki.guarded import Guard
-from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import FOLDER
 from trnpy._nki.neff import nki_kernel, sources

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from trnpy._nki.hardware import GIB, MACHINES, Hardware
+from nkisim.hardware import GIB, MACHINES, Hardware
 
 
 class Rent(NamedTuple):

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import neff
 from trnpy._nki.guarded import Guard
-from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels import FOLDER, located, source
 from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, fetched
 
@@ -340,8 +340,8 @@ def _outputs(
     kernel: str, like: Sequence[tuple[tuple[int, ...], str] | None], parameters: Mapping[str, Any], target: str
 ) -> tuple[tuple[tuple[tuple[int, ...], np.dtype], ...], bool]:
     """Shapes and dtypes of what a kernel returns, from a trace on the simulator, and whether it is one array alone."""
-    from trnpy._nki.simulator.run.launch import Specification, run
-    from trnpy._nki.simulator.run.loader import load_kernel
+    from nkisim.run.launch import Specification, run
+    from nkisim.run.loader import load_kernel
 
     operands = tuple(None if x is None else Specification(*x) for x in like)
     traced = run(

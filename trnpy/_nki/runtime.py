@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nkisim.hardware import Hardware
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
-from trnpy._nki.hardware import Hardware
 
 
 class DeviceError(RuntimeError):

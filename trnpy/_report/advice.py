@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.records import record
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.tally import DEVICE, Tally, saved
 
 if TYPE_CHECKING:

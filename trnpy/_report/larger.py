@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnpy._nki.hardware import ERROR_FACTOR
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._report.ranks import by_line, imbalance, place_parts
 from trnpy._report.rented import ASSUMED, Estimate, rentals
 from trnpy._report.scaling import curve, instance_of

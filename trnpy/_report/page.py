@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._base.records import record
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture

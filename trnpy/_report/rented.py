@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.processors import threads
 from trnpy._base.records import record
 from trnpy._engine.parts import Parts
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._nki.instances import Instance
 from trnpy._report.tally import Tally, saved
 

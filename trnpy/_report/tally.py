@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from nkisim.hardware import interval
 from trnpy._base.processors import threads
 from trnpy._base.records import record
 from trnpy._engine.parts import Parts
-from trnpy._nki.hardware import interval
 from trnpy._report.small import Call, SmallCalls
 from trnpy._settings.policy import HYSTERESIS
 

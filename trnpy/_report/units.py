@@ -7,8 +7,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from nkisim.hardware import interval
 from trnpy._base.records import record
-from trnpy._nki.hardware import interval
 from trnpy._report.tally import Tally
 
 LINES = 12  # of the program that the text shows; JSON has all

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
+from nkisim.hardware import GIB, MACHINES
 from trnpy._base.blocks import Blocks
 from trnpy._base.records import record
-from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.instances import INSTANCES
 
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.hardware import MACHINES
+from nkisim.hardware import MACHINES
 from trnpy._nki.kernels.ranks.exchange_reference import check
-from trnpy._nki.simulator.chip.replicas import run_ranks
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.runtime import kernel
+from nkisim.chip.replicas import run_ranks
+from nkisim.price.cost import price
+from trnpy._nki.simulated import kernel
 from trnpy.dist._collectives import Bytes, Communicator, Transport
 from trnpy.dist._start import Room, Thread, together
 

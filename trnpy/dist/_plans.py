@@ -10,7 +10,7 @@ from typing import Literal
 
 from trnpy._base.records import record
 from trnpy._einsum import grammar
-from trnpy._nki.hardware import between
+from nkisim.hardware import between
 from trnpy.dist import _blocks
 from trnpy.dist._collectives import even
 

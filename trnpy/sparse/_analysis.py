@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from nkisim.hardware import between
 from trnpy._base.records import record
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Decision, decide
 from trnpy._engine.engines import Refused
 from trnpy._engine.stand_ins import Unknown
-from trnpy._nki.hardware import between
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LARGEST
 from trnpy._report.shown import frame

@@ -1,8 +1,8 @@
 """What every compiled kernel must keep to: its compile budget, and the memory of its machine."""
 
-from trnpy._nki.hardware import MACHINES, PSUM_BANKS
+from nkisim.hardware import MACHINES, PSUM_BANKS
+from nkisim.price.cost import compile_s
 from trnpy._nki.kernels import budget
-from trnpy._nki.simulator.price.cost import compile_s
 
 
 def kept(trace):

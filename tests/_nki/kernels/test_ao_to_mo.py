@@ -4,15 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.hardware import MACHINES
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
-from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.chem import ao_to_mo_reference as reference
 from trnpy._nki.kernels.shared.parameters import for_digits, words_for
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 from trnpy.chem._transform import FIRST, SECOND
 
 FILE = source("ao_to_mo")

@@ -4,14 +4,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.hardware import TRN2
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import axpby_reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("axpby")
 KERNEL = load_kernel(FILE, "axpby")

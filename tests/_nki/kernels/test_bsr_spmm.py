@@ -4,15 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
+from nkisim.hardware import FLOAT64_PASSES, TRN2
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products.digits_matmul_reference import longest_k
 from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse import bsr_spmm_reference as reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 KERNELS = {name: load_kernel(source(name), name) for name in ("bsr_spmm", "bsr_transpose_spmm")}
 BF16 = np.dtype(ml_dtypes.bfloat16)

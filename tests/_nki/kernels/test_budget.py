@@ -4,11 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.hardware import TRN2
+from nkisim.run.launch import Specification, run
 from tests._nki.kernels.budget import kept
-from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulated import kernel
 
 N = 8192
 BF16 = np.dtype(ml_dtypes.bfloat16)

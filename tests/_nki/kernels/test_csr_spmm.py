@@ -4,14 +4,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trnpy._nki.hardware import TRN2
+from nkisim.hardware import TRN2
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.sparse import csr_spmm_reference, sampled_matmul_reference
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 GATHER, SAMPLED = (load_kernel(source(name), name) for name in ("csr_spmm", "sampled_matmul"))
 BF16 = np.dtype(ml_dtypes.bfloat16)

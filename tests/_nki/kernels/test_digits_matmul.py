@@ -4,9 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.hardware import FLOAT64_PASSES, MACHINES, TRN1, TRN2
+from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._engine.tuning import FINE
-from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, TRN1, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import (
@@ -17,10 +21,6 @@ from trnpy._nki.kernels.shared.parameters import (
     lower_blocks,
     words_for,
 )
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 KERNEL = load_kernel(source("digits_matmul"), "digits_matmul")
 SPLIT, BOUND = (load_kernel(source(name), name) for name in ("digits_split", "abs_bound"))

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
+from nkisim.chip.replicas import run_ranks
+from nkisim.hardware import ERROR_FACTOR, MACHINES
+from nkisim.lint.linter import lint_file
+from nkisim.price.cost import barrier_s, price
+from nkisim.run.launch import Specification
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.ranks import exchange_reference
-from trnpy._nki.simulator.chip.replicas import run_ranks
-from trnpy._nki.simulator.lint.linter import lint_file
-from trnpy._nki.simulator.price.cost import barrier_s, price
-from trnpy._nki.simulator.run.launch import Specification
-from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulated import kernel
 
 # Seconds of a launch with collectives, by ranks: measured by users (docs/hardware.md).
 BARRIERS = {

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from nkisim.hardware import MACHINES
+from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._engine import digits as _digits
 from trnpy._engine.certified import shift_of
 from trnpy._engine.dry import NUMBER_S
-from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import float64_digits_reference as reference
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("float64_digits")
 KERNEL = load_kernel(FILE, "float64_digits")

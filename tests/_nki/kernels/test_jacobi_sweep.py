@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trnpy._nki.hardware import TRN2
+from nkisim.hardware import TRN2
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference as reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("jacobi_sweep")
 KERNEL = load_kernel(FILE, "jacobi_sweep")

@@ -5,13 +5,13 @@ import pytest
 import scipy.sparse
 import scipy.sparse.linalg
 
-from trnpy._nki.hardware import TRN2
+from nkisim.hardware import TRN2
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.solves import cg_iterations_reference, gmres_steps_reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 CG, GMRES = (load_kernel(source(name), name) for name in ("cg_iterations", "gmres_steps"))
 TILE, ITEMS, TOGETHER = 128, cg_iterations_reference.ITEMS, cg_iterations_reference.TOGETHER

@@ -4,15 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.hardware import TRN1, TRN2, TRN3
+from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
-from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import matmul_reference
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_unturned
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("matmul")
 KERNEL = load_kernel(FILE, "matmul")

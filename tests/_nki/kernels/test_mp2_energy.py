@@ -4,13 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trnpy._nki.hardware import MACHINES, PSUM_BANKS
+from nkisim.hardware import MACHINES, PSUM_BANKS
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.chem import mp2_energy_reference as reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 from trnpy.chem import _pairs
 
 FILE = source("mp2_energy")

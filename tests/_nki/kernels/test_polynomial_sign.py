@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._engine import iterations
 from trnpy._nki.kernels import source
@@ -11,10 +15,6 @@ from trnpy._nki.kernels.spectra import (
     polynomial_sign_reference,
     projected_matrix_reference,
 )
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 SIGN = load_kernel(source("polynomial_sign"), "polynomial_sign")

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.linalg import lu, solve_triangular
 
+from nkisim.lint.linter import errors, lint_file, lint_launch
+from nkisim.price.cost import price
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.solves import trsm_reference
-from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
-from trnpy._nki.simulator.price.cost import price
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("trsm")
 KERNEL = load_kernel(FILE, "trsm")

@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkisim.run.launch import run
+from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import located, source
-from trnpy._nki.simulator.run.launch import run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 PLACES = np.arange(15, dtype=np.int32)[np.newaxis] % 5
 BF16 = np.dtype(ml_dtypes.bfloat16)

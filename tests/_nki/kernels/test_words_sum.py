@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from nkisim.hardware import MACHINES
+from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.run.launch import Specification, run
+from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from tests._nki.kernels.test_words_matmul import product
-from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import words_sum_reference as reference
 from trnpy._nki.kernels.shared.parameters import words_for
-from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
-from trnpy._nki.simulator.run.launch import Specification, run
-from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("words_sum")
 KERNEL = load_kernel(FILE, "words_sum")

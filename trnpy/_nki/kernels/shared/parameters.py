@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nkisim.hardware import Hardware
 from trnpy._base.records import record
-from trnpy._nki.hardware import Hardware
 
 TILE, TILE_N = 128, 512  # rows of a tile and columns of one PSUM bank
 BITS = 8  # of one digit: bfloat16's significand

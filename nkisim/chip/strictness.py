@@ -1,0 +1,55 @@
+"""How strictly a run keeps each rule: "strict" refuses, "warn" notes, "off" ignores, "propagate" follows garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from nkisim.chip.errors import SimulatorError, source_location
+from nkisim.chip.record import Note
+
+if TYPE_CHECKING:
+    from nkisim.chip.context import Run
+
+Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
+UNINITIALISED = 16
+BACKEND = range(40, 59)  # rules of the compiler's backend, most of them undocumented
+# Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
+OPTIONAL: Mapping[int, str] = {
+    5: "a compiled kernel called from a kernel runs as a function of it",
+    11: "tensors beyond SBUF are spilled",
+    16: "uninitialised data is NaN, or a pattern in integers",
+    24: "a product is added to whatever PSUM holds",
+    27: "both operands are read from PSUM",
+    37: "cores run one after the other",
+    **dict.fromkeys(BACKEND, "the program runs as Python reads it"),
+}
+"""Rules that can be relaxed, and what a run then does."""
+
+
+def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
+    """The rules that a run relaxes; SimulatorError for a rule that cannot be relaxed or an unknown mode."""
+    found = dict(rules or {})
+    for rule, mode in found.items():
+        modes = ("strict", "warn", "off", "propagate") if rule == UNINITIALISED else ("strict", "warn", "off")
+        if mode not in modes:
+            raise SimulatorError(f"rule {rule}: mode {mode!r}: expected one of {', '.join(modes)}")
+        if mode != "strict" and rule not in OPTIONAL:
+            names = ", ".join(map(str, OPTIONAL))
+            raise SimulatorError(f"rule {rule} cannot be relaxed: no run could go on. Rules that can: {names}")
+    return found
+
+
+def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Raise, note or ignore a breach of ``rule``, as the run is set."""
+    mode = run.rules.get(rule, "strict")
+    if mode == "strict":
+        raise SimulatorError(message, rule=rule, file=file, line=line)
+    if mode == "warn":
+        doubt(run, rule, message, file, line)
+
+
+def doubt(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Note a doubt or a relaxed breach, at the kernel's current line unless another is given."""
+    place = source_location() if file is None or line is None else (file, line)
+    run.notes[Note(*place, rule, message)] = None
