@@ -17,10 +17,10 @@ def main(arguments: list[str]) -> int:
         from conformance.neuronx import main as neuronx_main
 
         return int(neuronx_main(arguments[1:]))
-    if arguments[:1] == ["array-api"]:
-        from conformance.array_api import main as array_api_main
+    if arguments and arguments[0] in ("array-api", "scikit-learn", "scipy-array-api"):
+        from conformance.arrays import main as arrays_main
 
-        return array_api_main(arguments[1:])
+        return arrays_main(arguments[0], arguments[1:])
     # Before trnpy is imported, which reads the variable once.
     if "--small-tiles" in arguments or ("--forced" in arguments and "--full-tiles" not in arguments):
         os.environ.setdefault("TRNPY_TILE", SMALL)

@@ -97,7 +97,7 @@ class Plugin:
             raise pytest.UsageError("listed failures match no test:\n  " + "\n  ".join(missing))
         for item in items:
             if entry := self.known.get(item.nodeid):
-                item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=not entry.rounding), append=False)
+                item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=not entry.may_pass), append=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
