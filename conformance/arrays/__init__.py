@@ -26,12 +26,14 @@ def parser(suite: Suite) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=f"python -m conformance {suite.name}",
         description=f"Runs {suite.about}, on {LIBRARY}.",
-        epilog="Other arguments are pytest's. The exit code is 1 if a test fails that is not listed, or a listed one passes.",
+        epilog="Other arguments are pytest's. The exit code is 1 if an unlisted test fails or a listed one passes.",
     )
     if suite.name == "array-api":
         p.add_argument("--source", type=Path, metavar="DIR", help=f"a checkout of array-api-tests. {GET}")
     p.add_argument("--simulator", action="store_true", help="every supported operation through the kernels")
-    p.add_argument("--strict", action="store_true", help=f"run all tests on {STRICT}, too, not only those that failed")
+    p.add_argument(
+        "--strict", action="store_true", help=f"run all tests on {STRICT}, too, not only those that did not pass"
+    )
     p.add_argument("--library", default=LIBRARY, metavar="MODULE", help=f"test another namespace than {LIBRARY}")
     p.add_argument("--listed", type=Path, metavar="FILE", help="instead of conformance/listed/SUITE.yaml")
     return p
@@ -52,7 +54,7 @@ def main(name: str, arguments: list[str]) -> int:
         if code > FAILED:  # collection ended: pytest has said why
             return code
         strict: Outcomes = {}
-        rest_of = [test for test, (kind, _) in outcomes.items() if options.strict or kind not in ("passed", "skipped")]
+        rest_of = [test for test, (kind, _) in outcomes.items() if options.strict or kind != "passed"]
         if rest_of and options.library != STRICT:
             strict = run.beside(rest_of, options.library)
     print("\n".join(report(outcomes, strict, options.library)))
@@ -100,7 +102,10 @@ def report(outcomes: Outcomes, strict: Outcomes, library: str) -> Iterator[str]:
     for kind, title in (("skipped", "skipped"), ("xfailed", "expected to fail by the suite"), ("listed", "listed")):
         reasons = Counter(reason for found, reason in outcomes.values() if found == kind)
         for reason, count in reasons.most_common():
-            yield f"{title}, {count} tests: {' '.join(reason.split())}"
+            passed = sum(
+                strict.get(test, ("",))[0] == "passed" for test, found in outcomes.items() if found == (kind, reason)
+            )
+            yield f"{title}, {count} tests, of which {STRICT} passes {passed}: {' '.join(reason.split())}"
     bad = {test: reason for test, (kind, reason) in outcomes.items() if kind in ("failed", "listed")}
     if not bad:
         yield "no test failed"

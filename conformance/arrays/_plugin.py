@@ -1,4 +1,4 @@
-"""The pytest plugin of the suites that test an array library: it selects tests, expects the listed failures, and writes outcomes.
+"""The pytest plugin of the suites that test an array library: selected tests, listed failures, and outcomes.
 
 It is loaded with ``-p``, in a process that has imported neither NumPy nor SciPy.
 """
@@ -14,13 +14,11 @@ import pytest
 
 from conformance._listed import Entry, load, match
 
-GONE = 4  # pytest's exit code for a usage error: a listed test does not exist
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trnpy")
     group.addoption("--library", required=True, metavar="MODULE", help="the namespace that is tested")
-    group.addoption("--outcomes", type=Path, required=True, metavar="FILE", help="where to write the outcome of each test")
+    group.addoption("--outcomes", type=Path, required=True, metavar="FILE", help="for the outcome of each test")
     group.addoption("--listed", type=Path, metavar="FILE", help="listed failures; none for another library")
     group.addoption("--mode", default="unforced", help="of the listed failures")
     group.addoption("--asked", action="append", default=[], metavar="TEST", help="a file or test that was asked for")

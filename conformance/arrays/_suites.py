@@ -1,4 +1,4 @@
-"""The suites that test an array library: the files, the plugin that passes the library to the tests, and the settings."""
+"""The suites that test an array library: their files, settings, and the plugin that passes the library to them."""
 
 from __future__ import annotations
 
