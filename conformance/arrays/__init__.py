@@ -79,7 +79,8 @@ class Run:
         variables = environment(self.suite, library, self.simulator and library == LIBRARY)
         variables["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self.folder / "examples")  # an earlier run decides nothing
         code = subprocess.run(command, cwd=self.root, env=variables).returncode
-        return code, json.loads(outcomes.read_text()) if outcomes.exists() else {}
+        found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
+        return code, {test: (kind, reason) for test, (kind, reason) in found.items()}
 
     def beside(self, tests: list[str], library: str) -> Outcomes:
         """The outcomes of ``tests`` on array_api_strict, under the names that they have for ``library``."""
