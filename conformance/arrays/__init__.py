@@ -26,7 +26,8 @@ def parser(suite: Suite) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=f"python -m conformance {suite.name}",
         description=f"Runs {suite.about}, on {LIBRARY}.",
-        epilog="Other arguments are pytest's. The exit code is 1 if an unlisted test fails or a listed one passes.",
+        epilog="Other arguments are pytest's; --tb=short prints tracebacks. "
+        "The exit code is 1 if an unlisted test fails or a listed one passes.",
     )
     if suite.name == "array-api":
         p.add_argument("--source", type=Path, metavar="DIR", help=f"a checkout of array-api-tests. {GET}")
@@ -70,7 +71,7 @@ class Run:
     def on(self, library: str, tests: list[str], arguments: list[str]) -> tuple[int, Outcomes]:
         """pytest's exit code, and the outcome of each test."""
         outcomes = self.folder / f"{library}.json"
-        command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=short", "--disable-warnings", "--rootdir=."]
+        command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=no", "--disable-warnings", "--rootdir=."]
         # Without a configuration file of ours; array-api-tests has its own.
         config = "pytest.ini" if self.suite.name == "array-api" else "/dev/null"
         command += ["-c", config, "-p", "no:cacheprovider", "-p", "conformance.arrays._plugin"]
