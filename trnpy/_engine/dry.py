@@ -15,7 +15,6 @@ from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # regi
 from trnpy._engine.cores import Cores
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import Engine
-from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import TWO_BYTES, Count, Outline, StandIn, new, stand_ins_of
@@ -293,7 +292,7 @@ def run(
 
     The engine has as many cores as ``policy`` says. ``kept``: arrays that earlier calls have left with it, each by its
     index, and whether they are not compared.
-    Raises Unsupported and Refused as the run does, and Refused where no machine has room for the call.
+    Raises Unsupported and Refused as the run does.
     """
     count = Count()
     runtimes = [DryRuntime(hardware, count) for _ in range(max(policy.cores, 1))]
@@ -314,8 +313,6 @@ def run(
             if kept:
                 problem = make(*stand_ins_of(shapes, _others(shapes, made, kept, count), count))
             problem.run(engine)
-    except MemoryError as why:  # a stand-in takes addresses, and there are not so many
-        raise Refused(f"no memory for the call: {why}") from why
     finally:
         _own.reset(token)
     return tally(runtimes)
