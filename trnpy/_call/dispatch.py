@@ -24,7 +24,7 @@ import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, work_of
-from trnpy._call.first import Memory, Verdict, _trace
+from trnpy._call.first import Entered, Memory, Verdict, _trace
 from trnpy._call.quick import elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._call.soundness import fault, retry, sound
@@ -115,7 +115,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     >>> decision.on_device, str(decision.reason)
     (False, 'no_device')
     """
-    op = getattr(function, "__trnpy_op__", None)
+    load = Entered.rows.get(id(function))
+    op = getattr(function, "__trnpy_op__", None) if load is None else load()
     if not isinstance(op, Op):
         pathless = importlib.import_module("trnpy._report.pathless")  # loaded late: calls do not need it
         if name := pathless.pathless(function):
