@@ -295,6 +295,7 @@ def test_products_inside_scipy_are_the_program_s_and_those_inside_numpy_are_no_c
         ("scipy.optimize._lsq", [("numpy.matmul", Reason.EXCLUDED_CALLER)]),
         ("numpy.linalg._linalg", []),
         ("trnpy._engine.engines", []),
+        ("nkisim.isa._psum", []),
         ("pyscf.lib", SMALL),
     ):
         call = calling(caller, product)
@@ -417,6 +418,13 @@ def test_masked_arrays_of_astropy_multiply_as_they_do_unpatched():
 def test_awkward_arrays_multiply_as_they_do_unpatched():
     awkward = library("awkward")
     a = awkward.Array([A.tolist()])
-    plain = np.matmul(a, a).to_list()
+
+    def product():
+        try:
+            return np.matmul(a, a).to_list()
+        except NotImplementedError as why:  # of some versions, which look for the ufunc among those they know
+            return str(why)
+
+    plain = product()
     with trnpy.patched():
-        assert np.matmul(a, a).to_list() == plain
+        assert product() == plain

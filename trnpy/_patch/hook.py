@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from trnpy._base.blocks import Blocks
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import OWN, uncounted
 from trnpy._base.records import record
 from trnpy._call.first import ENTERED, UNSEEN, Entered, Memory, _trace, in_keywords
 from trnpy._report import ledger as _ledger
@@ -51,7 +51,7 @@ class Activation:
         """Whether calls from module ``caller`` stay original."""
         parts = str(caller).split(".")  # __name__ may be any object in a namespace of exec
         prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
-        verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] == "trnpy"
+        verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] in OWN
         return verdict
 
 

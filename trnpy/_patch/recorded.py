@@ -11,7 +11,7 @@ import time
 import types
 from typing import TYPE_CHECKING, Any
 
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.first import ENTERED, _trace
 from trnpy._call.reasons import Decision, Reason, small_decision
 from trnpy._report import ledger as _ledger
@@ -71,7 +71,7 @@ def unrecorded(name: str, frame: types.FrameType, policy: Policy) -> bool:
 def _inner(name: str, caller: str) -> bool:
     """Whether ``caller`` is trnpy's code, or NumPy's own for the function that enters: no name of it is replaced."""
     package = str(caller).partition(".")[0]
-    return package == "trnpy" or (name == ENTERED and package == "numpy")
+    return package in OWN or (name == ENTERED and package == "numpy")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
+from trnpy._base.conventions import OWN
 from trnpy._report.files import source
 
 PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
@@ -210,7 +211,7 @@ def _place(frame: FrameType | None) -> Place | None:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         package = module.partition(".")[0]
-        if package == "trnpy":
+        if package in OWN:
             return None
         if package not in LIBRARIES:
             break
