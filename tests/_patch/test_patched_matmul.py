@@ -66,7 +66,7 @@ def test_the_ufunc_stays_the_object_that_it_was():
         assert trnpy.explain(np.matmul, LARGE, LARGE).op == "numpy.matmul"
         assert "numpy.matmul" in trnpy.patch_status()["installed"]
         assert not trnpy.patch_status()["covered"]
-    with pytest.raises(TypeError, match="expected an accelerated function"):
+    with pytest.raises(TypeError, match="not patched here"):
         trnpy.explain(np.matmul, LARGE, LARGE)
 
 
