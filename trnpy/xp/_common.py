@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp._array import DEVICE, Array, operand, wrapped
-from trnpy.xp._graph import Node, leaf
+from trnpy.xp._nodes import SCALARS
 
 
 def like(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -29,22 +29,27 @@ def _text(function: Callable[..., Any]) -> list[str]:
     return lines[2:] if isinstance(function, np.ufunc) else lines
 
 
-def node_of(x: Any) -> Node:
-    """The node of an Array or an array; a scalar becomes one."""
+def node_of(x: Any) -> Any:
+    """The node of an Array or an array, or the values if they are small; of a scalar, too."""
     found = operand(x)
     if found is None:
         raise TypeError(f"{type(x).__name__} is neither an Array nor an array of numbers")
-    return found if isinstance(found, Node) else leaf(np.asarray(found), copy=False)
+    return np.asarray(found) if type(found) in SCALARS else found
 
 
 def operand_of(x: Any) -> Any:
-    """The node of an Array or an array, or a scalar."""
+    """The node or the values of an Array or an array, or a scalar."""
     found = operand(x)
     return node_of(x) if found is None else found
 
 
-def array(node: Node) -> Array:
+def array(node: Any) -> Array:
     return Array._of(node)
+
+
+def view(function: Callable[..., Any], x: Any, /, **options: Any) -> Array:
+    """The view that NumPy's function makes of an Array."""
+    return (x if isinstance(x, Array) else Array._made(np.array(x)))._part(function, options)
 
 
 def check_device(device: Any) -> None:
@@ -54,7 +59,7 @@ def check_device(device: Any) -> None:
 
 def made(function: Callable[..., Any], *args: Any, device: Any = None, **options: Any) -> Array:
     check_device(device)
-    return Array._of(leaf(function(*args, **options), copy=False))
+    return Array._made(function(*args, **options))
 
 
 def at_once(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,7 +72,9 @@ def at_once(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def plain(x: Any) -> Any:
     """The same with NumPy's arrays in the place of Arrays."""
     if isinstance(x, Array):
-        return np.asarray(x)
+        values = x._ready().view()
+        values.flags.writeable = False
+        return values
     if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
         return type(x)([plain(item) for item in x])
     return {name: plain(item) for name, item in x.items()} if isinstance(x, dict) else x

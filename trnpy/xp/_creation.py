@@ -10,7 +10,6 @@ from trnpy._base.records import record
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, may_change, wrapped
 from trnpy.xp._common import array, check_device, like, made, node_of, plain
-from trnpy.xp._graph import leaf
 
 Dtype = Any
 
@@ -49,7 +48,7 @@ def asarray(obj: Any, /, *, dtype: Dtype = None, device: Any = None, copy: bool 
     check_device(device)
     if isinstance(obj, Array):
         if dtype is None or np.dtype(dtype) == obj.dtype:
-            return Array._of(obj._node) if copy else obj
+            return obj.copy() if copy else obj
         if copy is False:
             raise ValueError("a copy is needed for another dtype")
         return astype(obj, dtype)
@@ -62,13 +61,16 @@ def asarray(obj: Any, /, *, dtype: Dtype = None, device: Any = None, copy: bool 
     fresh = values is not obj and values.base is None and values.flags.owndata
     if copy is False and not fresh and values.flags.writeable:
         raise ValueError("an array that may change is copied: make it read-only, or allow a copy")
-    return Array._of(leaf(np.asarray(values), copy=copy is True or (not fresh and may_change(values))))
+    values = np.asarray(values)
+    if copy or (not fresh and may_change(values)):
+        return Array._copied(values)
+    return Array._made(values, lent=not fresh)
 
 
 def _without_arrays(obj: Any) -> Any:
     if isinstance(obj, (list, tuple)):
         return [_without_arrays(x) for x in obj]
-    return np.asarray(obj) if isinstance(obj, Array) else obj
+    return obj._ready() if isinstance(obj, Array) else obj
 
 
 def arange(
@@ -143,12 +145,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     values = np.from_dlpack(x)
     if copy is False and may_change(values):
         raise BufferError("an array that may change is copied")
-    return Array._of(leaf(values, copy=copy is not False))
+    return Array._made(values, lent=True) if copy is False else Array._copied(values)
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinates of a grid, as ``numpy.meshgrid``."""
-    return list(wrapped(np.meshgrid(*[np.asarray(x) for x in arrays], indexing=indexing)))  # type: ignore[call-overload]
+    return list(wrapped(np.meshgrid(*plain(arrays), indexing=indexing)))  # type: ignore[call-overload]
 
 
 @like(np.tril)

@@ -134,7 +134,9 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
 
 
 @like(np.where)
-def where(condition: Array, x1: Any, x2: Any, /) -> Array:
+def where(condition: Array, x1: Any = None, x2: Any = None, /) -> Any:
+    if x1 is None and x2 is None:  # as NumPy, which scikit-learn relies on
+        return tuple([array(found) for found in _rules.at_once(np.nonzero, node_of(condition))])
     return array(_rules.elementwise(np.where, node_of(condition), operand_of(x1), operand_of(x2)))
 
 

@@ -13,7 +13,15 @@ import numpy as np
 
 from trnpy.xp._array import Array, wrapped
 from trnpy.xp._common import plain
+from trnpy.xp._views import called
 
+# Functions whose results are views of the first argument, and those whose results are views if the memory allows it.
+VIEWS = {
+    np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip, np.flipud, np.fliplr,
+    np.broadcast_to, np.diagonal, np.real, np.imag, np.permute_dims, np.matrix_transpose, np.linalg.diagonal,
+    np.linalg.matrix_transpose,
+}  # fmt: skip
+OFTEN = {np.ravel, np.reshape, np.rot90}
 OTHERWISE = ("clip", "linspace")  # the standard's keep the dtype of the first argument, and take scalars only
 
 
@@ -33,6 +41,10 @@ def _ours() -> dict[Any, Callable[..., Any]]:
 
 def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``function`` of arguments some of which are Arrays."""
+    if (function in VIEWS or function in OFTEN) and args and isinstance(args[0], Array):
+        if function in OFTEN:
+            args[0]._ready()
+        return args[0]._part(called, {"function": function, "args": args[1:], "kwargs": tuple(kwargs.items())})
     ours = _ours().get(function)
     placed = None if ours is None else _placed(function, ours, len(args), tuple(kwargs))
     if ours is not None and placed is not None:

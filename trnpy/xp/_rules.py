@@ -14,9 +14,11 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from trnpy._einsum import rows as products
-from trnpy.xp._graph import SCALARS, Node, compute, leaf, record
+from trnpy.xp._graph import SCALARS, Node, compute, now, record
+from trnpy.xp._nodes import recorded
 
 Shape = tuple[int, ...]
+Operand = Any  # a node, or an array whose values are known: functions of such arrays are computed at once
 
 
 @functools.lru_cache(maxsize=65536)
@@ -24,7 +26,7 @@ def _zero(dtype: np.dtype) -> np.ndarray:
     return np.zeros((), dtype)
 
 
-def outline(node: Node) -> np.ndarray:
+def outline(node: Operand) -> np.ndarray:
     """An array of the node's shape and dtype in which all elements are one."""
     return np.broadcast_to(_zero(node.dtype), node.shape)
 
@@ -43,7 +45,7 @@ def _probed(function: Callable[..., Any], kinds: tuple[Any, ...], options: tuple
 
 def probed(function: Callable[..., Any], /, *inputs: Any, **options: Any) -> Any:
     """The dtype, or the dtypes, of ``function`` of nodes and scalars; raises what NumPy raises for it."""
-    kinds = tuple([(x.dtype, len(x.shape)) if isinstance(x, Node) else type(x) for x in inputs])
+    kinds = tuple([(x.dtype, len(x.shape)) if isinstance(x, (Node, np.ndarray)) else type(x) for x in inputs])
     return _probed(function, kinds, tuple(options.items()))
 
 
@@ -56,34 +58,45 @@ def _elementwise(function: Callable[..., Any], dtypes: tuple[Any, ...], options:
 SMALL_INTEGERS = range(128)  # those that every dtype holds
 
 
-def elementwise(function: Callable[..., Any], *inputs: Any, caller: int = 3, **options: Any) -> Node:
+def elementwise(function: Callable[..., Any], *inputs: Any, **options: Any) -> Operand:
     """Broadcast operands, one element of each for one of the result."""
-    shape: Shape | None = None
+    if not recorded(inputs):
+        return now(function, inputs, options)
     kinds: list[Any] = []
+    shapes: list[Shape] = []
     for x in inputs:
-        if isinstance(x, Node):
+        if isinstance(x, (Node, np.ndarray)):
             kinds.append(x.dtype)
-            shape = x.shape if shape is None or x.shape == shape else np.broadcast_shapes(shape, x.shape)
+            shapes.append(x.shape)
         else:
             kinds.append(type(x))
             if type(x) is int and x not in SMALL_INTEGERS:
                 _fits(function, inputs, options)
     dtype = _elementwise(function, tuple(kinds), tuple(options.items()) if options else ())
-    assert shape is not None
-    return record(function, inputs, options, shape, dtype, caller)
+    shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else _broadcast(function, inputs, shapes, options)
+    return record(function, inputs, options, shape, dtype)
+
+
+def _broadcast(function: Callable[..., Any], inputs: tuple[Any, ...], shapes: list[Shape], options: Any) -> Shape:
+    """The shape of the result; NumPy's error if there is none."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        function(*[outline(x) if isinstance(x, (Node, np.ndarray)) else x for x in inputs], **options)
+        raise
 
 
 def _fits(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
     """Raise what NumPy raises for a scalar that the dtype does not hold, or that the function does not take."""
-    ones = [np.ones((), n.dtype) if isinstance(n, Node) else n for n in inputs]
+    ones = [np.ones((), n.dtype) if isinstance(n, (Node, np.ndarray)) else n for n in inputs]
     with np.errstate(all="ignore"):
         function(*ones, **options)
 
 
-def cast(x: Node, dtype: np.dtype, *, caller: int = 3) -> Node:
+def cast(x: Operand, dtype: np.dtype) -> Operand:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         raise ValueError(f"{x.dtype} has no {dtype}: take the real part")
-    return record(_cast, (x,), {"dtype": dtype}, x.shape, dtype, caller)
+    return record(_cast, (x,), {"dtype": dtype}, x.shape, dtype)
 
 
 def _cast(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
@@ -91,55 +104,30 @@ def _cast(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 
 
 def at_once(function: Callable[..., Any], /, *inputs: Any, **options: Any) -> Any:
-    """The result of a function whose shape depends on values: computed now, as a node or a tuple of nodes."""
-    values = [compute(x) if isinstance(x, Node) else x for x in inputs]
-    found = function(*values, **options)
-    if isinstance(found, (tuple, list)):
-        return tuple([leaf(np.asarray(x), copy=False) for x in found])
-    return leaf(np.asarray(found), copy=False)
+    """The result of a function whose shape depends on values, as an array or a tuple of arrays."""
+    found = now(function, tuple([compute(x) for x in inputs]), options)
+    return tuple(found) if isinstance(found, list) else found
 
 
-def same_shape(function: Callable[..., Any], x: Node, /, *, caller: int = 3, **options: Any) -> Node:
+def same_shape(function: Callable[..., Any], x: Operand, /, **options: Any) -> Operand:
     """A result as long as x along each axis."""
-    if not x.shape or 0 in x.shape:
-        return at_once(function, x, **options)  # type: ignore[no-any-return]
-    return record(function, (x,), options, x.shape, probed(function, x, **options), caller)
+    if not isinstance(x, Node) or not x.shape or 0 in x.shape:
+        return at_once(function, x, **options)
+    return record(function, (x,), options, x.shape, probed(function, x, **options))
 
 
-def reduced(
-    function: Callable[..., Any], x: Node, axis: Any, keepdims: bool, *, caller: int = 3, **options: Any
-) -> Node:
+def reduced(function: Callable[..., Any], x: Operand, axis: Any, keepdims: bool, **options: Any) -> Operand:
     """One element for all along ``axis``; None: along all axes."""
     options = {"axis": axis, "keepdims": keepdims, **options}
-    if not x.shape or 0 in x.shape:
-        return at_once(function, x, **options)  # type: ignore[no-any-return]
+    if not isinstance(x, Node) or not x.shape or 0 in x.shape:
+        return at_once(function, x, **options)
     dtype = probed(function, x, **options)  # raises for a wrong axis
     axes = range(len(x.shape)) if axis is None else normalize_axis_tuple(axis, len(x.shape))
     if keepdims:
         shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
     else:
         shape = tuple([n for i, n in enumerate(x.shape) if i not in axes])
-    return record(function, (x,), options, shape, dtype, caller)
-
-
-def viewed(function: Callable[..., Any], x: Node, /, *, caller: int = 3, **options: Any) -> Node:
-    """A result that NumPy makes as a view: the shape is found on one of an array without memory."""
-    shape = function(outline(x), **options).shape
-    return record(function, (x,), options, shape, x.dtype, caller)
-
-
-def reshaped(x: Node, shape: Sequence[int], *, caller: int = 3) -> Node:
-    wanted = tuple([int(n) for n in shape])
-    size = _product(x.shape)
-    if wanted.count(-1) == 1 and (known := -_product(wanted)) > 0 and size % known == 0:
-        wanted = tuple([size // known if n == -1 else n for n in wanted])
-    if _product(wanted) != size or min(wanted, default=0) < 0:
-        np.reshape(outline(x), wanted)
-        raise ValueError(f"cannot reshape array of size {size} into shape {wanted}")
-    return record(np.reshape, (x,), {"shape" if _TAKES_SHAPE else "newshape": wanted}, wanted, x.dtype, caller)
-
-
-_TAKES_SHAPE = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # 2.0 names this argument newshape
+    return record(function, (x,), options, shape, dtype)
 
 
 def _product(extents: Sequence[int]) -> int:
@@ -153,10 +141,10 @@ def _joined(*arrays: Any, join: Callable[..., Any], **options: Any) -> Any:
     return join(arrays, **options)
 
 
-def joined(join: Callable[..., Any], nodes: Sequence[Node], axis: Any, *, caller: int = 3) -> Node:
+def joined(join: Callable[..., Any], nodes: Sequence[Operand], axis: Any) -> Operand:
     """np.concatenate or np.stack."""
-    if not nodes or any(0 in node.shape for node in nodes):
-        return at_once(_joined, *nodes, join=join, axis=axis)  # type: ignore[no-any-return]
+    if any(0 in node.shape for node in nodes) or not recorded(nodes):
+        return at_once(_joined, *nodes, join=join, axis=axis)
     first = nodes[0].shape
     if axis is None and join is np.concatenate:
         shape: Shape = (sum(_product(node.shape) for node in nodes),)
@@ -175,16 +163,14 @@ def joined(join: Callable[..., Any], nodes: Sequence[Node], axis: Any, *, caller
     if not fits:
         join([np.broadcast_to(_zero(np.dtype(bool)), node.shape) for node in nodes], axis=axis)
     dtype = np.result_type(*[node.dtype for node in nodes])
-    return record(_joined, tuple(nodes), {"join": join, "axis": axis}, shape, dtype, caller)
+    return record(_joined, tuple(nodes), {"join": join, "axis": axis}, shape, dtype)
 
 
-def product(
-    function: Callable[..., Any], a: Node, b: Node, shape: Shape | None, *, caller: int = 3, **options: Any
-) -> Node:
+def product(function: Callable[..., Any], a: Operand, b: Operand, shape: Shape | None, **options: Any) -> Operand:
     """A product of two arrays; ``shape`` of the result is None if the operands do not match."""
     if shape is None or 0 in a.shape or 0 in b.shape:
-        return at_once(function, a, b, **options)  # type: ignore[no-any-return]
-    return record(function, (a, b), options, shape, np.result_type(a.dtype, b.dtype), caller)
+        return at_once(function, a, b, **options)
+    return record(function, (a, b), options, shape, np.result_type(a.dtype, b.dtype))
 
 
 def matmul_shape(a: Shape, b: Shape) -> Shape | None:
@@ -197,18 +183,20 @@ def matmul_shape(a: Shape, b: Shape) -> Shape | None:
     return (*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def matmul(a: Node, b: Node, *, caller: int = 3) -> Node:
-    return product(products.matmul, a, b, matmul_shape(a.shape, b.shape), caller=caller + 1)
+def matmul(a: Operand, b: Operand) -> Operand:
+    return product(products.matmul, a, b, matmul_shape(a.shape, b.shape))
 
 
 def members(
-    function: Callable[..., Any], inputs: tuple[Any, ...], shapes: Sequence[Shape], dtypes: Sequence[np.dtype], *,
-    caller: int = 3, **options: Any,
-) -> tuple[Node, ...]:  # fmt: skip
+    function: Callable[..., Any], inputs: tuple[Any, ...], shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+    **options: Any,
+) -> tuple[Operand, ...]:  # fmt: skip
     """The results of a function that has several."""
-    whole = record(function, inputs, options, (), np.dtype(object), caller)
+    if not recorded(inputs):
+        return at_once(function, *inputs, **options)
+    whole = record(function, inputs, options, (), np.dtype(object))
     return tuple([
-        record(_member, (whole, i), {}, shape, dtype, caller)
+        record(_member, (whole, i), {}, shape, dtype)
         for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
     ])  # fmt: skip
 

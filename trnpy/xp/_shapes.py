@@ -9,7 +9,7 @@ import numpy as np
 
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, wrapped
-from trnpy.xp._common import array, like, node_of, operand_of
+from trnpy.xp._common import array, like, node_of, operand_of, plain, view
 from trnpy.xp._graph import compute
 
 Dtype = Any
@@ -17,49 +17,58 @@ Dtype = Any
 
 @like(np.reshape)
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
-    return array(_rules.reshaped(node_of(x), (shape,) if isinstance(shape, int) else shape))
+    return _reshaped(x, (shape,) if isinstance(shape, int) else shape, copy)
+
+
+def _reshaped(x: Any, shape: Sequence[int], copy: bool | None) -> Array:
+    given = x if isinstance(x, Array) else array(node_of(x))
+    found = given._reshaped(shape)
+    if copy:
+        return found.copy() if found._base is not None else found
+    if copy is False and found._base is None:
+        raise ValueError("this shape needs a copy")
+    return found
 
 
 @like(np.permute_dims)
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
-    return array(_rules.viewed(np.transpose, node_of(x), axes=tuple(axes)))
+    return view(np.transpose, x, axes=tuple(axes))
 
 
 @like(np.matrix_transpose)
 def matrix_transpose(x: Array, /) -> Array:
-    return array(_rules.viewed(np.matrix_transpose, node_of(x)))
+    return view(np.matrix_transpose, x)
 
 
 @like(np.moveaxis)
 def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
-    return array(_rules.viewed(np.moveaxis, node_of(x), source=source, destination=destination))
+    return view(np.moveaxis, x, source=source, destination=destination)
 
 
 @like(np.expand_dims)
 def expand_dims(x: Array, /, axis: int) -> Array:
-    return array(_rules.viewed(np.expand_dims, node_of(x), axis=axis))
+    return view(np.expand_dims, x, axis=axis)
 
 
 @like(np.squeeze)
 def squeeze(x: Array, /, axis: Any) -> Array:
-    return array(_rules.viewed(np.squeeze, node_of(x), axis=axis))
+    return view(np.squeeze, x, axis=axis)
 
 
 @like(np.flip)
 def flip(x: Array, /, *, axis: Any = None) -> Array:
-    return array(_rules.viewed(np.flip, node_of(x), axis=axis))
+    return view(np.flip, x, axis=axis)
 
 
 @like(np.broadcast_to)
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
-    return array(_rules.viewed(np.broadcast_to, node_of(x), shape=tuple(shape)))
+    return view(np.broadcast_to, x, shape=tuple(shape))
 
 
 @like(np.broadcast_arrays)
 def broadcast_arrays(*arrays: Array) -> list[Array]:
-    nodes = [node_of(x) for x in arrays]
-    shape = np.broadcast_shapes(*[n.shape for n in nodes])
-    return [array(_rules.viewed(np.broadcast_to, n, shape=shape)) for n in nodes]
+    shape = np.broadcast_shapes(*[np.shape(x) for x in arrays])
+    return [view(np.broadcast_to, x, shape=shape) for x in arrays]
 
 
 @like(np.roll)
@@ -124,7 +133,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 @like(np.searchsorted)
 def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    order = None if sorter is None else np.asarray(sorter)
+    order = None if sorter is None else plain(sorter)
     return array(_rules.at_once(np.searchsorted, node_of(x1), node_of(x2), side=side, sorter=order))
 
 
@@ -146,7 +155,7 @@ def _ascending(x: np.ndarray) -> np.ndarray:
 def _unique(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @like(getattr(np, name))
     def unique(x: Array, /) -> Any:
-        return wrapped(function(np.asarray(compute(node_of(x)))))
+        return wrapped(function(compute(node_of(x))))
 
     unique.__name__ = unique.__qualname__ = name
     return unique

@@ -12,7 +12,7 @@ from trnpy._call.dispatch import accelerated
 from trnpy.linalg._ops import NUMPY_OPS
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, _host, wrapped
-from trnpy.xp._common import array, like, node_of
+from trnpy.xp._common import array, like, node_of, plain, view
 from trnpy.xp._graph import Node, record
 from trnpy.xp._products import matmul, tensordot, vecdot
 from trnpy.xp._rules import Shape
@@ -70,7 +70,7 @@ def _several(name: str, node: Node, shapes: Sequence[Shape], **options: Any) -> 
     if 0 in node.shape:
         return tuple([array(x) for x in _rules.at_once(function, node, **options)])
     dtypes = _rules.probed(function, node, **options)
-    found = _rules.members(function, (node,), shapes, dtypes, caller=4, **options)
+    found = _rules.members(function, (node,), shapes, dtypes, **options)
     return tuple([array(x) for x in found])
 
 
@@ -180,7 +180,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 @like(np.linalg.diagonal)
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    return array(_rules.viewed(np.linalg.diagonal, node_of(x), offset=offset))
+    return view(np.linalg.diagonal, x, offset=offset)
 
 
 @like(np.linalg.outer)
@@ -203,6 +203,6 @@ def solve(x1: Array, x2: Array, /) -> Array:
     else:
         shape = _rules.matmul_shape(a.shape, b.shape)
     if shape is None or 0 in a.shape or 0 in b.shape:
-        return wrapped(np.linalg.solve(np.asarray(x1), np.asarray(x2)))  # type: ignore[no-any-return]
+        return wrapped(np.linalg.solve(*plain((x1, x2))))  # type: ignore[no-any-return]
     dtype = _rules.probed(np.linalg.solve, a, b)
-    return array(record(_ROWS["solve"], (a, b), {}, shape, dtype, 2))
+    return array(record(_ROWS["solve"], (a, b), {}, shape, dtype))

@@ -1,0 +1,176 @@
+"""Operators and methods of ``trnpy.Array`` that are functions of NumPy."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trnpy.xp import _rules
+from trnpy.xp._array import Array, operand
+from trnpy.xp._graph import Node, compute
+
+
+def _binary(function: Callable[..., Any], turned: bool = False) -> Callable[[Array, Any], Any]:
+    def method(self: Array, other: Any, /) -> Any:
+        x = operand(other)
+        if x is None:
+            return NotImplemented
+        me = self._operand()
+        return Array._of(_rules.elementwise(function, *((x, me) if turned else (me, x))))
+
+    return method
+
+
+def _in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    change = getattr(operator, f"i{name}")
+
+    def method(self: Array, other: Any, /) -> Any:
+        x = operand(other)
+        if x is None:
+            return NotImplemented
+        if self._root()._value is not None and (memory := self._memory()) is not None:
+            part = self._known()
+            if np.may_share_memory(part, memory):
+                change(part, compute(x))
+                return self
+        node = _rules.elementwise(function, self._operand(), x)
+        if node.shape != self.shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {self.shape} doesn't match the broadcast shape "
+                f"{node.shape}"
+            )
+        if node.dtype != self.dtype:
+            if not np.can_cast(node.dtype, self.dtype, "same_kind"):
+                name = "power" if function is operator.pow else function.__name__
+                raise TypeError(f"Cannot cast ufunc {name!r} output from {node.dtype!r} to {self.dtype!r}")
+            node = _rules.cast(node, self.dtype)
+        return _replaced(self, node)
+
+    return method
+
+
+def _replaced(x: Array, node: Node) -> Array:
+    """The Array with the values of a node in the place of its own."""
+    if x._root()._value is not None:
+        x[...] = Array._of(node)
+    elif x._base is None:
+        x._bind(node)
+    else:
+        x._check(..., node)
+        x._write(..., node)
+    return x
+
+
+def _unary(function: Callable[..., Any]) -> Callable[[Array], Array]:
+    def method(self: Array, /) -> Array:
+        return Array._of(_rules.elementwise(function, self._operand()))
+
+    return method
+
+
+# ``a ** 2`` is no call of np.power: NumPy multiplies.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "pow": operator.pow, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "lshift": np.left_shift, "rshift": np.right_shift,
+}  # fmt: skip
+_COMPARISONS: dict[str, np.ufunc] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal
+}  # fmt: skip
+_UNARY: dict[str, np.ufunc] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.bitwise_not}
+
+
+def _matmul(self: Array, other: Any, /) -> Any:
+    x = operand(other)
+    return NotImplemented if not isinstance(x, _ARRAYS) else Array._of(_rules.matmul(self._operand(), x))
+
+
+def _rmatmul(self: Array, other: Any, /) -> Any:
+    x = operand(other)
+    return NotImplemented if not isinstance(x, _ARRAYS) else Array._of(_rules.matmul(x, self._operand()))
+
+
+def _imatmul(self: Array, other: Any, /) -> Any:
+    x = operand(other)
+    if not isinstance(x, _ARRAYS):
+        return NotImplemented
+    made = _rules.matmul(self._operand(), x)
+    if made.shape != self.shape:
+        raise ValueError(f"the product has shape {made.shape}, not {self.shape}")
+    return _replaced(self, made)
+
+
+_ARRAYS = (Node, np.ndarray)
+
+
+def _numpys(name: str) -> Callable[..., Any]:
+    """A method that NumPy's arrays have, with NumPy's arguments."""
+    function = getattr(np, name)
+
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        return self.__array_function__(function, (), (self, *args), kwargs)
+
+    method.__doc__ = f"As the method of NumPy's arrays: ``numpy.{name}(x, ...)``."
+    return method
+
+
+def _named(name: str, method: Any) -> None:
+    method.__name__, method.__qualname__ = name, f"Array.{name}"
+    setattr(Array, name, method)
+
+
+def _transpose(self: Array, *axes: Any) -> Array:
+    """The view with permuted axes; by default in the reverse order."""
+    return np.transpose(self, (axes if len(axes) > 1 else axes[0]) if axes else None)  # type: ignore[return-value]
+
+
+def _flatten(self: Array, order: Any = "C") -> Array:
+    """A copy in one dimension."""
+    return Array._of(_rules.at_once(np.ndarray.flatten, self._operand(), order=order))
+
+
+def _copy(self: Array, *_: Any) -> Array:
+    """The values as another Array."""
+    return self.copy()
+
+
+def _fill(self: Array, value: Any) -> None:
+    """Write one value into all elements."""
+    self[...] = value
+
+
+def _sort(self: Array, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    """Sort the elements in place."""
+    self[...] = np.sort(self, axis=axis, kind=kind, order=order, stable=stable)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__matmul__": _matmul, "__rmatmul__": _rmatmul, "__imatmul__": _imatmul, "transpose": _transpose,
+    "__copy__": _copy, "__deepcopy__": _copy, "flatten": _flatten, "fill": _fill, "sort": _sort,
+}  # fmt: skip
+_NUMPYS = (
+    "all", "any", "argmax", "argmin", "argsort", "clip", "conj", "cumprod", "cumsum", "diagonal", "dot", "max", "mean",
+    "min", "nonzero", "prod", "ravel", "repeat", "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take",
+    "trace", "var",
+)  # fmt: skip
+
+
+def attach() -> None:
+    """Give Array its operators and methods."""
+    for name, function in _OPERATORS.items():
+        _named(f"__{name}__", _binary(function))
+        _named(f"__r{name}__", _binary(function, turned=True))
+        _named(f"__i{name}__", _in_place(name, function))
+    for name, comparison in _COMPARISONS.items():
+        _named(f"__{name}__", _binary(comparison))
+    for name, unary in _UNARY.items():
+        _named(f"__{name}__", _unary(unary))
+    for name in _NUMPYS:
+        _named(name, _numpys(name))
+    for name, method in _METHODS.items():
+        _named(name, method)
+    _named("conjugate", _numpys("conj"))
+    Array.__hash__ = None  # type: ignore[assignment]  # as of all arrays: equality is elementwise
