@@ -118,6 +118,7 @@ def face(text):
         ["-m", "absent.sub"],
         ["-c", FAILS, "-c"],
         ["-", "1"],
+        [],
         ["absent.py"],
         ["broken.py"],
         ["interrupted.py"],
@@ -127,10 +128,10 @@ def face(text):
         ["-c", "import sys; sys.excepthook = lambda *a: print('mine', a[2].tb_frame.f_code.co_name); 1/0"],
         ["-c", "import threading as t, time; t.Thread(target=lambda: (time.sleep(.1), print('thread'))).start(); 1/0"],
     ],
-    ids=lambda argv: " ".join(argv).splitlines()[0][:40],
+    ids=lambda argv: " ".join(argv).partition("\n")[0][:40] or "nothing",
 )
 def test_a_program_behaves_as_under_python(folder, argv):
-    stdin = FAILS if argv[0] == "-" else ""
+    stdin = FAILS if argv[:1] in ([], ["-"]) else ""
     with ThreadPoolExecutor(2) as pool:
         theirs, ours = (pool.submit(run, folder, *start, *argv, stdin=stdin) for start in ([], TRNPY))
     theirs, ours = theirs.result(), ours.result()
@@ -349,6 +350,13 @@ def test_a_variable_that_makes_no_sense_is_one_line(folder):
     )
 
 
+def test_a_variable_that_trnpy_does_not_read_is_one_line_with_the_nearest_name(folder):
+    variables = {"TRNPY_DEVCIE": "null", "TRNPY_TILE": "128", "TRNPY_FORCE": "0"}
+    status, out, err = run(folder, "-m", "trnpy", "--no-report", "-c", "print(1)", **variables)
+    assert (status, out) == (0, "1\n")
+    assert err == "trnpy: TRNPY_DEVCIE is not a variable of trnpy's: did you mean TRNPY_DEVICE?\n"
+
+
 @pytest.mark.parametrize(
     "argv, message",
     [
@@ -554,7 +562,8 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
     "name, value, complaint",
     [
         ("TRNPY_VERIFY", "2", "TRNPY_VERIFY='2': verify=2.0: expected a number from 0 to 1"),
-        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: TRNPY_CORES, TRNPY_DEVICE, "),
+        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: did you mean TRNPY_DEVICE?"),
+        ("TRNPY_COLOUR_OF_IT", "1", "TRNPY_COLOUR_OF_IT is not a variable of trnpy's: TRNPY_CORES, TRNPY_DEVICE, "),
         ("TRNPY_DEVICE", "neuron", "TRNPY_DEVICE=neuron: no Neuron device"),
     ],
 )

@@ -39,7 +39,7 @@ from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import hook
 from trnpy._patch.patch import patch_status, patched
 from trnpy._settings import calibration, host_rates
-from trnpy._settings.policy import REQUIRE, Policy, from_environment
+from trnpy._settings.policy import REQUIRE, Policy, from_environment, unknown_variables
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
 USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
@@ -148,7 +148,6 @@ def _versions() -> Iterator[Finding]:
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    known = {f"TRNPY_{f.name.upper()}" for f in fields(Policy)} | {REQUIRE}
     try:
         settings = from_environment(environ)
     except ValueError as why:
@@ -160,9 +159,8 @@ def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
         if f.name == "fallback" and from_environment({**environ, REQUIRE: "0"}).fallback != value:
             source = f"from {REQUIRE}"
         yield Finding("policy", f"{f.name} = {value} ({source})")
-    for name in sorted(environ):
-        if name.startswith("TRNPY_") and name not in known:
-            yield Finding("policy", f"{name} is not a variable of trnpy's: {', '.join(sorted(known))} are", True)
+    for complaint in unknown_variables(environ):
+        yield Finding("policy", complaint, True)
 
 
 def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:

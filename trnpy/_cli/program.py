@@ -24,13 +24,17 @@ class Ended:
     raised = False  # an exception, or SystemExit
 
 
+def run_standard_input(args: list[str]) -> None:
+    """As ``python args``, which are "-" and its arguments, or none."""
+    sys.argv = args or [""]
+    _search("")
+    _run(_standard_input)
+
+
 def run_script(path: str, args: list[str]) -> None:
-    """As ``python path args``: a file, or a directory or zip archive with a ``__main__``; "-" is standard input."""
+    """As ``python path args``: a file, or a directory or zip archive with a ``__main__``."""
     sys.argv = [path, *args]
-    if path == "-":
-        _search("")
-        _run(_standard_input)
-    elif pkgutil.get_importer(path) is not None:
+    if pkgutil.get_importer(path) is not None:
         _search(os.path.abspath(path))
         _run(lambda: _load("__main__", f"can't find '__main__' module in {path!r}"))
     else:

@@ -22,7 +22,7 @@ from trnpy._cli import program as _program
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
 from trnpy._report.small import NOTHING_CALLED
-from trnpy._settings.policy import Policy, process_policy, set_process_policy
+from trnpy._settings.policy import Policy, process_policy, set_process_policy, unknown_variables
 
 if TYPE_CHECKING:
     from trnpy.dist._collectives import Communicator
@@ -65,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = parse(argv, options, _commands)
     if options.ranks > 1:
         return _over_ranks(options.ranks, argv[: len(argv) - len(rest)], rest)
-    rest = rest or ["-"]
+    program, rest = rest, rest or ["-"]
     if rest in (["-m"], ["-c"]):
         _program.refuse(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
     if rest[0] not in _program.STARTS and not os.path.exists(rest[0]):
         _refuse_misspelt(rest[0])
     _settle(options)
-    if (conflict := distribution.conflict()) and sys.stderr is not None:
-        print(f"trnpy: {conflict}", file=sys.stderr)
+    if conflict := distribution.conflict():
+        _print(conflict)
     _record(options, _title(rest, options.arguments))
     patch_namespace("numpy")
     patch_namespace("numpy.linalg")
@@ -85,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _program.run_module(rest[1], rest[2:])
     elif rest[0] == "-c":
         _program.run_code(rest[1], rest[2:])
+    elif rest[0] == "-":
+        _program.run_standard_input(program)
     else:
         _program.run_script(rest[0], rest[1:])
     return 0
@@ -178,6 +180,14 @@ def _settle(options: Options) -> None:
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             _program.refuse(f"--{option} {path}: expected a file in a directory that exists")
     set_process_policy(policy)
+    for complaint in unknown_variables(os.environ) if first() else ():  # of the ranks
+        _print(complaint)
+
+
+def _print(line: str) -> None:
+    """``line`` to standard error, if there is one: print() would take standard output instead."""
+    if sys.stderr is not None:
+        print(f"trnpy: {line}", file=sys.stderr)
 
 
 def _open(policy: Policy) -> None:

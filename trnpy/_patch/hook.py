@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import pickle
 import pkgutil
 import sys
 import types
@@ -97,22 +98,24 @@ class Hook:
     def __init__(self, name: str, original: Any, load: Callable[[], Op], row: str = "") -> None:
         functools.update_wrapper(cast(Any, self), original)
         module, _, attribute = name.rpartition(".")
-        # The module where the hook is, not the one where SciPy defines the function: pickle looks it up there.
-        self.__module__, self.__name__ = module, attribute
+        # SciPy's functions keep the module that defines them: tools such as joblib take it for a part of their name.
+        self.__module__, self.__name__ = getattr(original, "__module__", None) or module, attribute
         self._name = name
         self._original = original
         self._load = load
         # A method is replaced by a function, which SciPy's classes bind like their own.
         self.placed: Any = functools.update_wrapper(type(self).__call__, original) if name in METHODS else self
+        _register(type(self))
 
     @property
     def __trnpy_op__(self) -> Op:
         return self._load()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        if resolve(self._name) is self:
-            return str(self.__name__)  # pickled as a global of its module: without trnpy it loads the original
-        return pkgutil.resolve_name, (f"{self.__module__}:{self.__name__}",)
+        module, _, attribute = self._name.rpartition(".")
+        if module == self.__module__ and resolve(self._name) is self:
+            return attribute  # pickled as a global of its module: without trnpy it loads the original
+        return pkgutil.resolve_name, (f"{module}:{attribute}",)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         # As attributes of a class, Python functions become methods; ufuncs do not.
@@ -136,7 +139,31 @@ class Hook:
         return hash(self._original)
 
     def __repr__(self) -> str:
-        return f"<{self._name} patched by trnpy>"
+        return repr(self._original)
+
+
+def _register(kind: type[Hook]) -> None:
+    """Let picklers written in Python, which are those of joblib and dill, write hooks of this type by ``_save``."""
+    found: list[Any] = [pickle._Pickler]
+    while found:
+        pickler = found.pop()
+        found += pickler.__subclasses__()
+        if "dispatch" in vars(pickler):
+            pickler.dispatch[kind] = _save
+
+
+def _save(pickler: Any, hook: Hook) -> None:
+    """Write a function of SciPy's as the original: joblib's hash of it, which is that of its pickle, stays the same."""
+    original = hook._original
+    home = sys.modules.get(getattr(original, "__module__", None) or "")
+    if type(original) is types.FunctionType and getattr(home, original.__name__, None) is original:
+        pickler.save(original)
+        return
+    reduced = hook.__reduce__()
+    if isinstance(reduced, str):
+        pickler.save_global(hook, reduced)
+    else:
+        pickler.save_reduce(*reduced, obj=hook)
 
 
 if Gated is not None:

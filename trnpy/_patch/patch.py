@@ -172,7 +172,7 @@ def _pickle_originals() -> None:
 def _reduce_original(earlier: Callable[[Any], Any] | None, function: Any) -> Any:
     for hook in _here.in_place().values():
         if hook._original is function:
-            return pkgutil.resolve_name, (f"{hook.__module__}:{hook.__name__}",)
+            return pkgutil.resolve_name, (hook._name,)
     return earlier(function) if earlier is not None else function.__reduce__()
 
 

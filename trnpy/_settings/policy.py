@@ -13,6 +13,7 @@ from nkisim.hardware import GIB, MACHINES
 from trnpy._base.blocks import Blocks
 from trnpy._base.records import record
 from trnpy._nki.instances import INSTANCES
+from trnpy._settings import tile
 
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium
 HYSTERESIS = 1.2  # how many times faster than the host the device must be, to allow for errors of predictions
@@ -196,6 +197,21 @@ def from_environment(environ: Mapping[str, str]) -> Policy:
     if REQUIRE in environ and _variable(environ, REQUIRE, _switch):
         values["fallback"] = "raise"
     return Policy(**values)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each TRNPY_* variable that trnpy does not read, with the nearest name that it does read."""
+    known = [REQUIRE, *(f"TRNPY_{name.upper()}" for name in Policy.__annotations__)]
+    complaints = []
+    for name in sorted(environ):
+        if name.startswith("TRNPY_") and name not in (*known, tile.VARIABLE):
+            import difflib  # imported late: few programs have such a variable
+
+            endings = [other.removeprefix("TRNPY_") for other in known]
+            near = difflib.get_close_matches(name.removeprefix("TRNPY_"), endings, 1)
+            hint = f"did you mean TRNPY_{near[0]}?" if near else f"{', '.join(sorted(known))} are"
+            complaints.append(f"{name} is not a variable of trnpy's: {hint}")
+    return complaints
 
 
 class Process:

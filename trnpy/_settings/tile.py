@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import os
 
+VARIABLE = "TRNPY_TILE"
 FULL = 128  # rows and columns of the systolic array
 
 
 def _order(text: str) -> int:
     order = int(text) if text.isdecimal() else 0
     if not 0 < order <= FULL or order & (order - 1):  # other orders would not divide the sizes below
-        raise ValueError(f"TRNPY_TILE={text!r}: expected a power of two up to {FULL}")
+        raise ValueError(f"{VARIABLE}={text!r}: expected a power of two up to {FULL}")
     return order
 
 
-TILE = _order(os.environ.get("TRNPY_TILE", str(FULL)))
+TILE = _order(os.environ.get(VARIABLE, str(FULL)))
 SMALL_TILES = TILE < FULL
 
 

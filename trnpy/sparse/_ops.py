@@ -222,9 +222,8 @@ def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
 
 
 def _with_values(a: Any, data: np.ndarray) -> Any:
-    """``a`` with other elements in its pattern, which is shared."""
-    cls = getattr(a, f"_{a.format}_container")
-    return cls((data, a.coords) if a.format == "coo" else (data, a.indices, a.indptr), shape=a.shape)
+    """``a`` with other elements in its pattern, which is shared; of its class, which may be a user's."""
+    return type(a)((data, a.coords) if a.format == "coo" else (data, a.indices, a.indptr), shape=a.shape)
 
 
 def _places(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
