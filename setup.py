@@ -1,8 +1,21 @@
-"""The one part of trnpy that is compiled. All else about the distribution is in pyproject.toml."""
+"""The parts of trnpy that are compiled. All else about the distribution is in pyproject.toml."""
+
+import sys
 
 import numpy as np
 from setuptools import Extension, setup
 
-# Without a C compiler it is left out, and the small calls of patched functions run Python code.
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno"]  # a check of each root keeps loops from vectors
+
+# Without a C compiler they are left out. Small calls of patched functions then run Python code, and stacks of small
+# matrices NumPy's functions or SciPy's.
 gate = Extension("trnpy._patch._gate", ["trnpy/_patch/_gate.c"], include_dirs=[np.get_include()], optional=True)
-setup(ext_modules=[gate])
+stacks = Extension(
+    "trnpy._host._stacks",
+    ["trnpy/_host/_stacks.c"],
+    depends=["trnpy/_host/_stacks_of.h"],
+    include_dirs=[np.get_include()],
+    extra_compile_args=FLAGS,
+    optional=True,
+)
+setup(ext_modules=[gate, stacks])

@@ -122,7 +122,7 @@ def takes_stacks(name):
     """Whether the installed SciPy's function takes them: 1.15's does not for most."""
     a = np.stack([np.eye(2)] * 2)
     try:
-        getattr(scipy.linalg, name)(*([a] * (1 + (name == "lstsq"))))
+        getattr(scipy.linalg, name)(*([a] * (1 + (name in ("lstsq", "solve")))))
     except ValueError:
         return False
     return True
@@ -130,16 +130,20 @@ def takes_stacks(name):
 
 def stacks():
     """What has a route for stacks, of matrices that are and that are not all well-conditioned."""
-    for name in ("cholesky", "qr", "eigh", "eigvalsh", "inv", "svd", "svdvals", "pinv", "pinvh", "lstsq"):
+    from trnpy._host import compiled
+
+    plain = ("qr", "eigh", "eigvalsh", "svd", "svdvals", "pinv", "pinvh", "lstsq")
+    for name in plain if compiled.loops() is None else (*compiled.RUN, *plain):
         if not takes_stacks(name):
             continue
         n, count = (64, 130) if name in ("eigh", "pinvh") else (4, 5_000)
-        sides = (normal(count, n, 2),) if name == "lstsq" else ()
-        yield f"{name} of a stack", "NumPy", lambda f=name, c=count, n=n, b=sides: linalg(f, definite(c, n), *b)
-        if name not in ("cholesky", "inv"):  # which raise
+        sides = (normal(count, n, 2),) if name in ("lstsq", "solve") else ()
+        library = "SciPy" if name in compiled.RUN else "NumPy"
+        yield f"{name} of a stack", library, lambda f=name, c=count, n=n, b=sides: linalg(f, definite(c, n), *b)
+        if name not in ("cholesky", "inv", "solve"):  # which raise
             yield (
                 f"{name} of a stack, some singular",
-                "NumPy",
+                library,
                 lambda f=name, c=count, n=n, b=sides: linalg(f, mixed(c, n), *b),
             )
 

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from nkisim.chip.context import Run
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
+BEYOND = 11  # on-chip memory beyond the target's
 UNINITIALISED = 16
 BACKEND = range(40, 59)  # rules of the compiler's backend, most of them undocumented
 # Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",
-    11: "tensors beyond SBUF are spilled",
-    16: "uninitialised data is NaN, or a pattern in integers",
+    BEYOND: "tensors beyond SBUF are spilled, and PSUM has as many banks as they need",
+    UNINITIALISED: "uninitialised data is NaN, or a pattern in integers",
     24: "a product is added to whatever PSUM holds",
     27: "both operands are read from PSUM",
     37: "cores run one after the other",

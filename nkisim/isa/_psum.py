@@ -12,6 +12,7 @@ from nkisim.chip.strictness import refuse
 from nkisim.chip.tensor import NkiTensor
 
 ONE_THREAD_PRODUCTS = 2**19  # multiplications; for larger products OpenBLAS uses threads (measured with 0.3.31)
+PAGE = "nki/api/generated/nki.isa.nc_matmul"  # of AWS's documentation
 GEN4 = 4  # from trn3 on a product may be added to values that another instruction wrote
 
 
@@ -53,7 +54,7 @@ def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Ma
         return True
     if accumulate or foreign:
         found = "that another instruction than nc_matmul wrote" if foreign else "that no matrix product has started"
-        message = f"{opcode}: accumulation onto PSUM {found} is undefined; start with accumulate=False"
+        message = f"{opcode}: accumulation onto PSUM {found} is undefined ({PAGE}); start with accumulate=False"
         refuse(current(), 24, message)
         return written.mask(dst)
     return products.mask(dst)

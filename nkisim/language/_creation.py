@@ -17,6 +17,7 @@ from nkisim.chip.errors import SimulatorError, source_location
 from nkisim.chip.memory import Storage
 from nkisim.chip.names import MemoryRegion
 from nkisim.chip.record import Buffer
+from nkisim.chip.strictness import BEYOND, refuse
 from nkisim.chip.tensor import MAX_DIMS, NkiTensor, whole
 from nkisim.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 
@@ -72,9 +73,7 @@ def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, a
     row = math.prod(shape[1:]) * STORAGE[dtype].itemsize
     limit = run.hardware.sbuf_bytes_per_partition if kind == "sbuf" else PSUM_BANKS * PSUM_BANK_BYTES
     if row > limit:
-        raise SimulatorError(
-            f"{kind} tensor {shape} {dtype} takes {row} bytes per partition, there are {limit}", rule=11
-        )
+        refuse(run, BEYOND, f"{kind} tensor {shape} {dtype} takes {row} bytes per partition, there are {limit}")
     if address is None:
         return
     start, byte = address

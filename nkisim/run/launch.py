@@ -23,7 +23,7 @@ from nkisim.chip.objects import NKIObject
 from nkisim.chip.record import Buffer, Trace
 from nkisim.chip.reorder import Scheduler
 from nkisim.chip.sharing import Ownership
-from nkisim.chip.strictness import UNINITIALISED, Strictness, checked, refuse
+from nkisim.chip.strictness import BEYOND, UNINITIALISED, Strictness, checked, refuse
 from nkisim.chip.tensor import NkiTensor, whole
 from nkisim.hardware import MACHINES, Hardware
 from nkisim.lint.source import lint_source
@@ -408,10 +408,7 @@ def _finished(run: Run) -> Trace:
     trace = run.trace()
     check_program(run, trace)
 
-    def beyond(message: str, file: str, line: int) -> None:
-        refuse(run, 11, message, file, line)
-
-    sbuf, banks = check_capacity(trace.allocations, run.hardware, beyond)
+    sbuf, banks = check_capacity(trace.allocations, run.hardware, partial(refuse, run, BEYOND))
     return replace(trace, notes=tuple(run.notes), sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
 
 

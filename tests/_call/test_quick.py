@@ -13,7 +13,7 @@ import trnpy
 import trnpy.linalg
 import trnpy.sparse
 from trnpy._call import quick as _quick
-from trnpy._call.decisions import Route, kind_of
+from trnpy._call.decisions import kind_of
 from trnpy._host import integer as _integer
 from trnpy._host import pairwise as _pairwise
 from trnpy._host import positive as _positive
@@ -159,16 +159,14 @@ def definite(*shape):
     return a @ a.swapaxes(-1, -2) / shape[-1] + np.eye(shape[-1])
 
 
-@pytest.mark.parametrize("name", ["qr", "eigh", "eigvalsh", "cholesky", "inv", "svdvals", "svd", "pinv", "pinvh"])
+@pytest.mark.parametrize(
+    "name",
+    ["qr", "eigh", "eigvalsh", "cholesky", "inv", "svdvals", "svd", "pinv", "pinvh", "det", "expm", "lu"],
+)
 def test_stacks_go_one_way(name, monkeypatch):
     if not takes_stacks(name):
         pytest.skip(f"this SciPy's {name} takes no stacks")
-    ran = collections.Counter()
-
-    def counted(what, seconds, run):
-        return Route(what, seconds, lambda: ran.update([name]) or run())
-
-    monkeypatch.setattr(stack_routes, "Route", counted)
+    ran = counting(monkeypatch, (stack_routes.Call, "result"))
     for a in (definite(1100, 4), definite(3, 4)):
         route = four_ways(f"scipy.linalg.{name}", getattr(trnpy.linalg, name), scipy.linalg, ran, a)
         assert bool(route) == (trnpy.linalg.__dict__[name].__trnpy_op__.look((a,), {}) is True)

@@ -349,8 +349,27 @@ def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
     assert time.thread_time() - started < 1.0 and tally.launched < 100
 
 
-def test_a_call_for_which_there_is_no_memory_is_refused_in_a_sentence():
+def test_a_call_for_which_no_instance_has_memory_is_refused_in_a_sentence():
     a = np.broadcast_to(1.0, (2**13, 2**13))  # a Kronecker product of 2^52 elements
     with trnpy.policy(device="null"):
         decision = trnpy.explain(trnpy.kron, a, a)
-    assert not decision.on_device and "no memory for the call" in decision.detail
+    needed = 8 * (2**52 + 2 * 2**26) / 2**30
+    assert not decision.on_device and decision.reason is trnpy.Reason.LAYOUT
+    assert decision.detail == f"operands and results of {needed:,.0f} GiB exceed the memory of any instance"
+
+
+@pytest.mark.parametrize("order", ["C", "F", "K"])
+@pytest.mark.parametrize("n", [16, 1000])  # with and without memory
+def test_stand_ins_have_the_layout_of_arrays(n, order):
+    """Shapes, strides in elements, contiguity and overlaps of views, of copies and of results of ufuncs."""
+    count = Count()
+    real, actual = new((n, 2, n), np.dtype("f8"), count), np.empty((n, 2, n), "i1")
+    for path in (
+        lambda x: x[:, 0].T, lambda x: x[1:, :, ::-1], lambda x: x.swapaxes(0, 2).copy(order), lambda x: x.T + x.T,
+        lambda x: x.transpose(1, 2, 0).astype(x.dtype, order=order), lambda x: x[3, 1, 4], lambda x: x[..., 2, None],
+    ):  # fmt: skip
+        mine, theirs = path(real), path(actual)
+        assert mine.shape == theirs.shape and mine.strides == np.asarray(theirs).strides
+        assert mine.flags.c_contiguous == np.asarray(theirs).flags.c_contiguous
+    assert np.shares_memory(real[1:].memory, real[:2].memory) and not np.shares_memory(real.memory, real.copy().memory)
+    assert real[0].memory.ctypes.data + 2 * n == real[1].memory.ctypes.data

@@ -13,6 +13,7 @@ from linalg.matrices import FAMILIES, hermitian, positive
 
 import trnpy.linalg
 from trnpy._call.dispatch import Reason, accelerated
+from trnpy._call.first import Memory
 from trnpy._engine import lapack
 from trnpy._host import eigenpairs, stack_routes, stacks
 from trnpy._settings.host_rates import HostRates, current_rates
@@ -27,8 +28,15 @@ SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
 
 @pytest.fixture(autouse=True)
 def every_route_pays(monkeypatch):
-    """Also where the installed SciPy's loop over a stack is compiled, and would be left alone."""
+    """Also where the installed SciPy's loop over a stack is compiled, and would be left alone.
+
+    The compiled loops of trnpy have tests of their own (test_compiled.py); here NumPy's functions compute.
+    """
     monkeypatch.setattr(stack_routes, "pays", lambda name: True)
+    monkeypatch.setattr(stack_routes, "own", lambda name: False)
+    Memory.known.verdicts.clear()  # decisions of calls of the same kind
+    yield
+    Memory.known.verdicts.clear()
 
 
 def untraced(name, *args, **kwargs):

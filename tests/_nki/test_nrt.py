@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import importlib
+import inspect
 import json
 import pathlib
 import queue
@@ -21,6 +23,8 @@ from nkisim.run.launch import simulate
 from trnpy._engine import engines, panels
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device, neff, nrt
+from trnpy._nki.kernels import located
+from trnpy._nki.kernels.products import float64_digits_reference
 from trnpy._nki.kernels.shared.parameters import TILE
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
 from trnpy._nki.simulated import kernel as simulated
@@ -106,16 +110,29 @@ class Stand:
         del self.sets[out[0]]
         self.freed += 1
 
+    def simulated(self, name, operands, parameters):
+        return simulate(simulated(name), "trn2")(**operands, **parameters)
+
     def execute(self, model, taken, given):
         program, operands = self.models[model], {}
         for name, shape, dtype in program["operands"]:
             content = bytes(self.tensors[self.sets[taken][name]])
             operands[name] = np.frombuffer(content, np.dtype(dtype)).reshape(shape)
-        outputs = simulate(simulated(program["kernel"]), "trn2")(**operands, **program["parameters"])
+        outputs = self.simulated(program["kernel"], operands, program["parameters"])
         for n, array in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             tensor = self.tensors[self.sets[given][f"output_{n}"]]
             assert len(tensor) == array.nbytes
             tensor[:] = array.tobytes()
+
+
+class Twins(Stand):
+    """libnrt whose kernels are their NumPy twins: no simulator."""
+
+    def simulated(self, name, operands, parameters):
+        module, function = located(name)
+        twin = getattr(importlib.import_module(f"{module}_reference"), function)
+        known = inspect.signature(twin).parameters
+        return twin(**{k: x for k, x in {**operands, **parameters}.items() if k in known})
 
 
 class Units(Stand):
@@ -170,8 +187,8 @@ class Units(Stand):
 class Jitted:
     """A kernel as nki.jit makes it."""
 
-    def __init__(self, name):
-        self.name, self.func = name, simulated(name).function
+    def __init__(self, name, function=None):
+        self.name, self.func = name, function or simulated(name).function
 
 
 compiled = []
@@ -271,6 +288,26 @@ def test_launches_compile_once_for_all_processes_and_keep_operands_on_the_device
     other = runtime(Stand())
     np.testing.assert_allclose(other.launch("matmul", a, a, b_rows=False), a @ a.T, rtol=1e-4, atol=1e-4)
     assert compiled == ["matmul", "matmul"]  # the second one was for other shapes; a new process finds the first
+
+
+def test_no_launch_needs_the_simulator(monkeypatch):
+    packages = "nkisim.chip", "nkisim.isa", "nkisim.language", "nkisim.lint", "nkisim.price", "nkisim.run"
+    for name in {name for name in sys.modules if name.startswith(packages)} | set(packages):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError):
+        importlib.import_module("nkisim.run.launch")
+
+    def untraced(name):
+        return Jitted(name, getattr(importlib.import_module(f"{located(name)[0]}_reference"), located(name)[1]))
+
+    monkeypatch.setattr(nrt.NrtRuntime.__init__, "__defaults__", (untraced,))
+    r, rng = runtime(Twins()), np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 40, 30)).astype("f4")
+    np.testing.assert_array_equal(r.launch("matmul", a, b.T), a @ b.T)
+    x = rng.standard_normal((20, 30))
+    digits, magnitudes, exponents = r.launch("float64_digits", x.view(np.int32))
+    assert digits.shape == (7, 30, 20) and magnitudes.dtype == ml_dtypes.bfloat16 and exponents.shape == (20, 1)
+    np.testing.assert_array_equal(digits, float64_digits_reference.float64_digits(x.view(np.int32))[0])
 
 
 def test_a_changed_source_is_compiled_again(monkeypatch):

@@ -117,29 +117,38 @@ left, right = fetch(a), fetch(b)
 for j in range(2):
     for q in range(2):
         nisa.nc_matmul(
-            dst={bank}, stationary=left[:, 0:32], moving=right[:, 32 * j : 32 * j + 32], accumulate=q > 0
+            dst={bank}, stationary=left[:, 0:32], moving=right[:, WIDTH * j : WIDTH * j + WIDTH], accumulate=q > 0
         )
-out = sbuf((32, 64), nl.float32)
+out = sbuf((32, 2 * WIDTH), nl.float32)
 for j in range(2):
-    nisa.tensor_copy(dst=out[:, 32 * j : 32 * j + 32], src={bank})
+    nisa.tensor_copy(dst=out[:, WIDTH * j : WIDTH * j + WIDTH], src={bank})
 return put(out)
 """
-SIDE_BY_SIDE = CHAINS.format(banks="one = psum((32, 64), nl.float32)", bank="one[:, 32 * j : 32 * j + 32]")
+SIDE_BY_SIDE = CHAINS.format(
+    banks="one = psum((32, 2 * WIDTH), nl.float32)", bank="one[:, WIDTH * j : WIDTH * j + WIDTH]"
+)
 ONE_EACH = CHAINS.format(
-    banks="banks = []\nfor _ in range(2):\n    banks.append(psum((32, 32), nl.float32))", bank="banks[j]"
+    banks="banks = []\nfor _ in range(2):\n    banks.append(psum((32, WIDTH), nl.float32))", bank="banks[j]"
 )
 INTERLEAVED = """
 left, right = fetch(a), fetch(b)
-one = psum((32, 64), nl.float32)
+one = psum((32, 2 * WIDTH), nl.float32)
 for q in range(2):
     for j in range(2):
-        here = one[:, 32 * j : 32 * j + 32]
-        nisa.nc_matmul(dst=here, stationary=left[:, 0:32], moving=right[:, 0:32], accumulate=q > 0)
-out = sbuf((32, 64), nl.float32)
+        here = one[:, WIDTH * j : WIDTH * j + WIDTH]
+        nisa.nc_matmul(dst=here, stationary=left[:, 0:32], moving=right[:, 0:WIDTH], accumulate=q > 0)
+out = sbuf((32, 2 * WIDTH), nl.float32)
 nisa.tensor_copy(dst=out, src=one)
 return put(out)
 """
 STARTED_ONLY = INTERLEAVED.replace("range(2):\n    for j", "range(1):\n    for j")
+
+
+def of_columns(width: int, source: str) -> str:
+    """Sums of products of ``width`` columns each."""
+    return source.replace("WIDTH", str(width))
+
+
 INFERRED = """
 left, right = fetch(a), fetch(b)
 bank, out = psum((64, 64), nl.float32), sbuf((64, 64), nl.float32)
@@ -387,10 +396,12 @@ BACKEND = (
     pair(41, "E", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_OF_A_DMA, TABLE, nki=(PARSER, TRACER)),
     pair(41, "E", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE, "trn1"),
     pair(41, "W", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE, "trn2 trn3"),
-    pair(42, "E", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE, "trn1"),
-    pair(42, "E", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE, "trn1"),
-    pair(42, "W", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE, "trn2 trn3"),
-    pair(42, "W", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE, "trn2 trn3"),
+    *(
+        pair(42, severity, f"{name}, {width} columns", "a, b", of_columns(width, bad), of_columns(width, good), THREE,
+             targets)
+        for name, bad, good in (("side by side", SIDE_BY_SIDE, ONE_EACH), ("interleaved", INTERLEAVED, STARTED_ONLY))
+        for severity, width, targets in (("E", 16, "trn1"), ("W", 17, "trn1"), ("W", 16, "trn2 trn3"))
+    ),
     pair(43, "E", "inferred", "a, b", INFERRED, SAID, THREE),
     pair(44, "E", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
     pair(44, "E", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),

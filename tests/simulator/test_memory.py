@@ -233,7 +233,34 @@ def test_psum_beyond_eight_banks_is_refused(mode):
     run(many_tiles(8, 2048, nl.psum, True), mode=mode)
     run(many_tiles(30, 2048, nl.psum, False), mode=mode)
     refusal(many_tiles(9, 2048, nl.psum, True), rule=11, mode=mode)
-    refusal(many_tiles(9, 64, nl.psum, True), rule=11, mode=mode)  # a bank each
+
+
+def mixed_sums(*sizes):
+    """A kernel with a tensor in PSUM of each of so many bytes a partition, all live at once."""
+
+    def kernel(x):
+        tiles = [nl.ndarray((x.shape[0], nbytes // 4), nl.float32, buffer=nl.psum) for nbytes in sizes]
+        total = on_chip(x)
+        for tile in tiles:
+            nisa.tensor_copy(dst=tile[:, 0:4], src=total)
+        for tile in tiles:
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile[:, 0:4], op=nl.add)
+        return to_hbm(total)
+
+    return kernel
+
+
+def test_sums_share_a_bank_and_none_crosses_one():
+    x = values((4, 4))
+    for sizes, banks in (
+        ([1536] * 6 + [512] * 6, 6),  # of a published kernel, which runs on trn1 and trn2
+        ([1536, 512] * 8, 8), ([64] * 9, 1), ([1028] * 8, 8), ([4096, 2048, 1024, 1024], 4), ([16384], 8),
+    ):  # fmt: skip
+        result = simulate(mixed_sums(*sizes)).run(x)
+        assert result.trace.psum_peak_banks == banks
+        np.testing.assert_allclose(result.outputs, x * (1 + len(sizes)), rtol=1e-6)
+    for sizes in ([1536, 512] * 8 + [16], [1028] * 9, [4096] * 4 + [16]):  # though few bytes in all
+        refusal(mixed_sums(*sizes), x, rule=11, match="PSUM banks of 2048 bytes are live at once, trn2 has 8")
 
 
 def test_one_tensor_larger_than_the_memory_is_refused_at_once():

@@ -103,3 +103,46 @@ def test_what_cannot_be_relaxed_says_so():
     for rules, message in (({12: "off"}, "rule 12 cannot be relaxed"), ({24: "propagate"}, "expected one of strict")):
         with pytest.raises(SimulatorError, match=message):
             run(lambda x: x, values((4, 4)), rules=rules)
+
+
+def test_lanes_that_nobody_reads_leave_the_domain_of_no_function():
+    def kernel(x, rows):
+        tile = nl.ndarray((8, 6), x.dtype)
+        nisa.dma_copy(dst=tile[: x.shape[0]], src=x)
+        nisa.activation(dst=tile, op=nl.rsqrt, data=tile)
+        return to_hbm(tile[:rows])
+
+    x = 1 + values((5, 6)) ** 2
+    refusal(kernel, x, 5, rule=16)
+    found = simulate(kernel, rules={16: "propagate"})(x, 5)
+    np.testing.assert_allclose(found, 1 / np.sqrt(x), rtol=1e-6)
+    with pytest.raises(SimulatorError, match=r"output 0 at \[5, 0\] depends on memory"):
+        simulate(kernel, rules={16: "propagate"})(x, 6)
+    for value in (-1.0, np.nan):  # of data, beside such lanes
+        x[2, 3] = value
+        with pytest.raises(SimulatorError, match=f"nl.rsqrt of {value:g} at partition 2, element 3") as caught:
+            simulate(kernel, rules={16: "propagate"})(x, 5)
+        assert caught.value.rule == 33
+
+
+@pytest.mark.parametrize("buffer", [nl.sbuf, nl.psum])
+@pytest.mark.parametrize("whole", [True, False], ids=["one tensor", "several"])
+def test_memory_beyond_the_target_is_passed_over_where_that_is_asked_for(buffer, whole):
+    def kernel(x):
+        limit = MACHINES["trn2"].sbuf_bytes_per_partition if buffer == nl.sbuf else 16 * 1024
+        columns, count = (limit // 4 + 8, 1) if whole else (511, limit // 2044 + 1)
+        tiles = [nl.ndarray((x.shape[0], columns), nl.float32, buffer=buffer) for _ in range(count)]
+        for tile in tiles:
+            nisa.tensor_copy(dst=tile[:, -6:], src=on_chip(x))
+        total = on_chip(x)
+        for tile in tiles:
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile[:, -6:], op=nl.add)
+        return to_hbm(total)
+
+    x = values((4, 6))
+    refusal(kernel, x, rule=11)
+    for mode, notes in (("warn", 1), ("off", 0)):
+        result = simulate(kernel, rules={11: mode}).run(x)
+        assert [n.rule for n in result.trace.notes].count(11) >= notes
+        assert notes or not result.trace.notes
+        assert np.isfinite(result.outputs).all() and abs(result.outputs).sum() > abs(x).sum()

@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+OWN = frozenset({"trnpy", "nkisim"})  # packages whose own calls of NumPy are part of a call that is decided
 OPERANDS = frozenset({"a", "b", "A"})  # names of parameters that are matrices, throughout scipy.linalg
 PLAIN = frozenset({str, bool, int, type(None)})  # types of options on which the form may depend
 SOME = 0.5  # stands for every tolerance: elements of an identity matrix are clearly above or below it

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from nkisim.hardware import Hardware, between, interval
+from nkisim.hardware import GIB, Hardware, between, interval
 from trnpy._base.records import record
 from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
@@ -21,12 +21,14 @@ from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
 from trnpy._engine.residency import Reuse
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
-from trnpy._nki.instances import hardware_of
+from trnpy._nki.instances import INSTANCES, hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy._settings.tile import SMALL_TILES
 
 ALONE = Reuse()  # no operand of a call was one before
+# No host of a Trainium has more memory: such operands are views that repeat elements, and a dry run would take hours.
+LARGEST_BYTES = GIB * max(instance.memory_gib or 0 for instance in INSTANCES.values())
 AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
@@ -311,6 +313,9 @@ def _decided(
     host_s = route_s if routed else reference_s
     price: Price | None = None
     again = ""
+    if refusal is None and cost.bytes_in + cost.bytes_out > LARGEST_BYTES:
+        needed = (cost.bytes_in + cost.bytes_out) / GIB
+        refusal = Reason.LAYOUT, f"operands and results of {needed:,.0f} GiB exceed the memory of any instance"
     # If the host takes no longer than the launches of one product, no dry run is needed.
     small = work is not None and not policy.force and host_s <= launches(dtype, policy.products) * hardware.launch_s
     if refusal is None and work is not None and not small:

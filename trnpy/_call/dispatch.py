@@ -24,7 +24,7 @@ import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, work_of
-from trnpy._call.first import Memory, Verdict, _trace
+from trnpy._call.first import Entered, Memory, Verdict, _trace
 from trnpy._call.quick import elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._call.soundness import fault, retry, sound
@@ -91,7 +91,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
         An accelerated function: one of trnpy's, or a patched NumPy or SciPy function. Or a function of their linear
         algebra or transforms that has no path on a device: the decision says why.
     *args, **kwargs
-        Its arguments. Only shapes, dtypes and options are read.
+        Its arguments. Only shapes, dtypes and options are read, and single elements if a faster method on the host
+        depends on them. Nothing of the size of the operands is allocated.
 
     Returns
     -------
@@ -114,11 +115,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     >>> decision.on_device, str(decision.reason)
     (False, 'no_device')
     """
-    op = getattr(function, "__trnpy_op__", None)
+    load = Entered.rows.get(id(function))
+    op = getattr(function, "__trnpy_op__", None) if load is None else load()
     if not isinstance(op, Op):
         pathless = importlib.import_module("trnpy._report.pathless")  # loaded late: calls do not need it
         if name := pathless.pathless(function):
             return Decision(name, False, Reason.NO_PATH, pathless.why(name))
+        if ours := pathless.counterpart(function):
+            raise TypeError(f"explain({function!r}): not patched here; give {ours}, or explain it in trnpy.patched()")
         raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
     may_route = op.look is not None and op.look(args, kwargs) is True
     return _plan(op, may_route, args, kwargs, current_policy())[2]

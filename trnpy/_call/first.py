@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from trnpy._settings.policy import Policy
 from trnpy._settings.tile import area
 
 if TYPE_CHECKING:
+    from trnpy._call.decisions import Op
     from trnpy._call.reasons import Decision
     from trnpy._settings.host_rates import HostRates
 
 UNSEEN = area(63, least=0)  # no row has another host route for operands of at most this many elements in all
+# The ufunc that ``a @ b`` calls, too. Where trnpy is compiled, a patch leaves it in place and its calls enter the hook.
+ENTERED = "numpy.matmul"
 Verdict = tuple[Callable[..., Any], "Decision"]  # the function to call with the caller's arguments, and the decision
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
@@ -35,6 +38,12 @@ class Memory:
     """The current verdicts. They are replaced as a whole, so a thread that holds the old object sees no newer ones."""
 
     known: Known = Known(Policy(), None, {})  # a policy object that no call has
+
+
+class Entered:
+    """Functions of NumPy that stay what they are while calls of them enter a hook: what loads the row, by identity."""
+
+    rows: ClassVar[dict[int, Callable[[], Op]]] = {}
 
 
 def in_keywords(kwargs: dict[str, Any]) -> list[int]:

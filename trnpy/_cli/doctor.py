@@ -145,6 +145,7 @@ def _versions() -> Iterator[Finding]:
     if hook.Gated is None:
         without = "without a C compiler: each of a patched function costs a microsecond, not an eighth of one"
         yield Finding("small calls", f"installed {without}")
+        yield Finding("a @ b", "runs in NumPy, neither accelerated nor counted: installed without a C compiler")
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:

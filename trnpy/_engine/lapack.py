@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.linalg import LinAlgError
 
 if TYPE_CHECKING:
-    from scipy.linalg import bandwidth, cholesky, eigh, inv, lstsq, pinv, pinvh, qr, solve_triangular, svd
+    from scipy.linalg import bandwidth, cholesky, eigh, expm, inv, lstsq, pinv, pinvh, qr, solve, solve_triangular, svd
 
     # f2py objects have no types to check.
     blas: Any
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     linalg: Any  # scipy.linalg itself, patched or not
 
 FUNCTIONS = frozenset(
-    {"bandwidth", "cholesky", "eigh", "inv", "lstsq", "pinv", "pinvh", "qr", "solve_triangular", "svd"}
-)
+    {
+        "bandwidth", "cholesky", "eigh", "expm", "inv", "lstsq", "pinv", "pinvh", "qr", "solve", "solve_triangular",
+        "svd",
+    }
+)  # fmt: skip
 MODULES = frozenset({"blas", "lapack"})
 IMPORT_S = 0.3  # processor seconds of importing scipy.linalg after NumPy, with bytecode: 0.28 at best on a busy EPYC
 
@@ -52,6 +55,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "LinAlgError", "bandwidth", "blas", "cholesky", "eigh", "inv", "lapack", "linalg", "lstsq", "pinv", "pinvh", "qr",
-    "solve_triangular", "svd",
+    "LinAlgError", "bandwidth", "blas", "cholesky", "eigh", "expm", "inv", "lapack", "linalg", "lstsq", "pinv", "pinvh",
+    "qr", "solve", "solve_triangular", "svd",
 ]  # fmt: skip

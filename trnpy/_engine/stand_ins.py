@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,13 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from trnpy._base.records import record
+from trnpy._engine.unallocated import ALLOCATED, COMPLEX, FIRST_ADDRESS, REAL, outer_to_inner, reshaped, unallocated
 
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
 
-REAL = np.dtype("i1")  # the memory of a stand-in has a byte for each real number, two if complex; it is never read
-COMPLEX = np.dtype([("re", "i1"), ("im", "i1")])
-RESHAPES_WITHOUT_COPY = "copy" in inspect.signature(np.reshape).parameters  # from NumPy 2.1 on
 # Stands for bfloat16, of which a dry run needs no more than the size: NumPy has bfloat16 from ml_dtypes, 11 ms to load.
 TWO_BYTES = np.dtype("V2")
 
@@ -99,18 +96,7 @@ class Count:
     # Operations by (kind, size, dtype); elements, for conversions.
     work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
     nbytes: float = 0.0  # bytes that NumPy reads and writes
-
-
-def _reshaped(memory: np.ndarray, shape: Any) -> np.ndarray:
-    """A view of ``memory``, which has no contents to copy; ValueError where there is none."""
-    if RESHAPES_WITHOUT_COPY:
-        return np.reshape(memory, shape, copy=False)
-    view = memory.view()
-    try:
-        view.shape = shape
-    except AttributeError as why:
-        raise ValueError(str(why)) from why
-    return view
+    address: int = FIRST_ADDRESS  # of the next stand-in without memory
 
 
 class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
@@ -124,7 +110,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, memory: np.ndarray, dtype: np.dtype, count: Count, writes: list[int] | None = None) -> None:
-        self.memory = memory  # in the layout of the array; pages that are never touched take no memory
+        self.memory = memory  # in the layout of the array
         self.dtype = dtype
         self.count = count
         self.writes = [0] if writes is None else writes  # how often the array or a view of it was written to
@@ -221,19 +207,19 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> StandIn:
         try:
-            return self._view(_reshaped(self.memory, shape[0] if len(shape) == 1 else shape))
+            return self._view(reshaped(self.memory, shape[0] if len(shape) == 1 else shape))
         except ValueError:
             wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
             rest = -math.prod(wanted) if -1 in wanted else 1
             return self._read()._new(tuple(self.size // rest if extent == -1 else extent for extent in wanted))
 
     def ravel(self, order: str = "C") -> StandIn:
-        return self.reshape(-1) if order == "C" else self._view(np.empty(self.size, self.memory.dtype))
+        return self.reshape(-1) if order == "C" else self._view(_memory((self.size,), self.dtype, self.count))
 
     def view(self, dtype: Any) -> StandIn:
         dtype = np.dtype(dtype)
         shape = (*self.shape[:-1], self.shape[-1] * self.dtype.itemsize // dtype.itemsize)
-        return StandIn(_memory(shape, dtype), dtype, self.count, self.writes)
+        return StandIn(_memory(shape, dtype, self.count), dtype, self.count, self.writes)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> StandIn:
         return self._view(self.memory.diagonal(offset, axis1, axis2))
@@ -241,21 +227,26 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> StandIn:
         keys = key if isinstance(key, tuple) else (key,)
         if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
-            found = self.memory[key]
-            return self._view(found if isinstance(found, np.ndarray) else np.empty((), self.memory.dtype))
+            return self._view(self._place(keys))
         result = self._new(_chosen(self.shape, keys))
         self.count.nbytes += 2 * result.nbytes
         return result
+
+    def _place(self, keys: tuple[Any, ...]) -> np.ndarray:
+        """The view of these indices, an array also if it has no dimensions: a scalar of NumPy's would be read."""
+        keys = keys if any(k is Ellipsis for k in keys) else (*keys, Ellipsis)
+        place: np.ndarray = self.memory[keys]
+        return place
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
         self.writes[0] += 1
         if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
-            place = self.memory[key]
+            place = self._place(keys)
             if isinstance(value, StandIn) and _same(value.memory, place):  # x[...] op= y stores the same view again
                 return
             self.few |= isinstance(value, StandIn) and value.few
-            size = place.size if isinstance(place, np.ndarray) else 1
+            size = place.size
         elif any(isinstance(k, StandIn) and k.dtype.kind == "b" for k in keys):
             size = self.size
         else:
@@ -292,7 +283,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         ordered = order == "K" or self.memory.flags["C_CONTIGUOUS" if order == "C" else "F_CONTIGUOUS"]
         if not copy and dtype == self.dtype and ordered:
             return self
-        memory = np.empty_like(self.memory, COMPLEX if dtype.kind == "c" else REAL, order=order)  # type: ignore[call-overload]
+        memory = _memory(self.shape, dtype, self.count, order, self.memory)
         result = StandIn(memory, dtype, self._read().count)._written()
         result.few = self.few
         return result
@@ -343,7 +334,8 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
             return place._written()
         like = next((x.memory for x in inputs if isinstance(x, StandIn) and x.shape == shape), None)
         results = [
-            StandIn(_memory(shape, dtype, like), dtype, self.count)._written() for dtype in _dtypes(ufunc, inputs)
+            StandIn(_memory(shape, dtype, self.count, "C" if like is None else "K", like), dtype, self.count)._written()
+            for dtype in _dtypes(ufunc, inputs)
         ]
         matrices = [x for x in inputs if isinstance(x, StandIn) and x.ndim > 1]
         few = all(x.few for x in matrices) or any(x.identity for x in matrices)
@@ -379,15 +371,23 @@ def operations(flops: float, dtype: np.dtype) -> float:
     return flops * (4 if dtype.kind == "c" else 1)
 
 
-def _memory(shape: tuple[int, ...], dtype: np.dtype, like: np.ndarray | None = None, order: Any = "C") -> np.ndarray:
+def _memory(
+    shape: tuple[int, ...], dtype: np.dtype, count: Count, order: Any = "C", like: np.ndarray | None = None
+) -> np.ndarray:
+    """The memory of a new stand-in, in ``order``; "K" is that of ``like``."""
     form = COMPLEX if dtype.kind == "c" else REAL
-    return np.empty(shape, form, order) if like is None else np.empty_like(like, form)
+    nbytes = math.prod(shape) * form.itemsize
+    if nbytes <= ALLOCATED:
+        return np.empty(shape, form, order) if like is None else np.empty_like(like, form, order)
+    axes = outer_to_inner(len(shape), order, like)
+    address, count.address = count.address, count.address + nbytes
+    return unallocated(shape, form, address, axes)
 
 
 def new(shape: tuple[int, ...], dtype: Any, count: Count, order: str = "C") -> StandIn:
     """A stand-in for a new array."""
     dtype = np.dtype(dtype)
-    return StandIn(_memory(shape, dtype, order=order), dtype, count)
+    return StandIn(_memory(shape, dtype, count, order), dtype, count)
 
 
 def _same(a: np.ndarray, b: Any) -> bool:

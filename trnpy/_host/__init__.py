@@ -5,7 +5,9 @@ a module imports no module that makes public functions of rows, because making t
 """
 
 LINALG = "scipy.linalg."
-STACKED = "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "pinvh", "lstsq"
+STACKED = (
+    "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "pinvh", "lstsq", "det", "expm", "lu", "solve",
+)  # fmt: skip
 PRODUCTS = "numpy.matmul", "numpy.dot", "numpy.inner", "numpy.tensordot", "numpy.einsum"
 
 TABLE = {

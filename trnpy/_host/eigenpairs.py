@@ -32,6 +32,7 @@ def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 _look_stacked_eigh = stack_routes.stacked("eigh")
+_of_stacks = stack_routes.routed(stack_routes.eigenpairs)
 PLAIN = frozenset(
     {"a", "lower", "overwrite_a", "check_finite", "type"}
 )  # leave the default driver and the whole spectrum
@@ -55,7 +56,7 @@ def evd(problem: Any) -> Route | None:
 
 def prepare(row: Callable[..., Problem], a: Any, *options: Any, **named: Any) -> Problem:
     if a.ndim > 2:
-        return stack_routes.eigenpairs(row, a, *options, **named)
+        return _of_stacks(row, a, *options, **named)
     problem = row(a, *options, **named)
     return replace(problem, route=evd(problem))
 

@@ -117,8 +117,8 @@ def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
 
 def share(a: np.ndarray) -> float:
     """The share of true elements, from a sample of at most 2 SAMPLE."""
-    flat = a.ravel("K")
-    seen = flat[:: max(flat.size // SAMPLE | 1, 1)]  # an odd step: a power of two would stay in one column
+    flat = a.ravel("K") if a.flags.forc else a.flat  # no copy
+    seen = flat[:: max(a.size // SAMPLE | 1, 1)]  # an odd step: a power of two would stay in one column
     return float(np.count_nonzero(seen)) / seen.size
 
 

@@ -1,10 +1,11 @@
-"""The route of stacks of small matrices: which stacks, what it costs, and each function's options."""
+"""The routes of stacks of small matrices: which stacks, what they cost, and each function's options."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from trnpy._call.decisions import Cost, Problem, Route
 from trnpy._call.host_table import HostRoute, Look
 from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._host import stacks
+from trnpy._host import compiled, stacks
 from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg._matrices import real, refuse, tolerance
 
@@ -45,16 +46,41 @@ class Stacked:
 
 STACKED: Mapping[str, Stacked] = {
     "cholesky": Stacked(128, 32),
-    "qr": Stacked(64, 32),
+    "qr": Stacked(64, 80),
     "eigh": Stacked(64, 128),
-    "eigvalsh": Stacked(64, 32),
+    "eigvalsh": Stacked(64, 72),
     "inv": Stacked(16000, 4, compiled=True),
-    "svd": Stacked(64, 12),
-    "svdvals": Stacked(64, 32),
-    "pinv": Stacked(64, 16, 128),
+    "svd": Stacked(64, 24),
+    "svdvals": Stacked(64, 64),
+    "pinv": Stacked(64, 24, 128),
     "pinvh": Stacked(64, 128, 128),
-    "lstsq": Stacked(64, 12, 192),
+    "lstsq": Stacked(64, 16, 192),
 }
+
+
+# The same of the compiled loops, for which SciPy's are the only alternative.
+COMPILED: Mapping[str, Stacked] = {
+    "cholesky": Stacked(64, 128),
+    "det": Stacked(480, 96),
+    "expm": Stacked(64, 8),
+    "inv": Stacked(480, 128),
+    "lu": Stacked(320, 96),
+    "solve": Stacked(480, 96),
+}
+
+
+@functools.cache
+def own(name: str) -> bool:
+    """Whether ``name`` is computed by the compiled loops."""
+    return name in COMPILED and compiled.loops() is not None
+
+
+def bounds(name: str) -> Stacked | None:
+    """The stacks for which there is a route, with the installed SciPy; None if there are none."""
+    if own(name):
+        return COMPILED[name]
+    row = STACKED.get(name)
+    return row if row is not None and pays(name) else None
 
 
 @functools.cache
@@ -65,22 +91,35 @@ def pays(name: str) -> bool:
 
 def stacked(name: str) -> Look:
     """A look for a stack worth deciding about."""
-    row, judge = STACKED[name], stacks.SAMPLED.get(name)
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        a = args[0] if args else kwargs.get("a")
-        if type(a) is not np.ndarray or a.ndim < 3 or not pays(name) or not row.worth_a_look(a):
+        a = args[0] if args else kwargs.get("A" if name == "expm" else "a")
+        if type(a) is not np.ndarray or a.ndim < 3 or (row := bounds(name)) is None or not row.worth_a_look(a):
             return False
+        judge = None if own(name) else stacks.SAMPLED.get(name)
         return judge is None or stacks.promising(judge, a)
 
     return look
 
 
-def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *options: Any) -> Problem:
-    """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` as the route; no device path."""
-    arrays = tuple(guards.array(a) for a in arrays)
-    a = arrays[0]
-    if a.ndim < 3 or arrays[-1].size == 0 or not STACKED[name].worth_a_look(a) or not pays(name):
+class Call(NamedTuple):
+    """``name`` of a stack arrays[0] (..., m, n), by ``run(*arrays, *options)`` or the compiled loop of that name."""
+
+    name: str
+    arrays: tuple[Any, ...]
+    run: Callable[..., Any]
+    options: tuple[Any, ...] = ()
+
+    def result(self) -> Any:
+        run = compiled.RUN[self.name] if own(self.name) else self.run
+        return run(*[guards.array(a) for a in self.arrays], *self.options)
+
+
+def stack(call: Call, again: Callable[..., Any]) -> Problem:
+    """The problem of ``call`` with its route, which ``again`` computes for other arguments; no device path."""
+    name, arrays = call.name, tuple(guards.array(a) for a in call.arrays)
+    a, row = arrays[0], bounds(name)
+    if a.ndim < 3 or arrays[-1].size == 0 or row is None or not row.worth_a_look(a):
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of many small matrices")
     for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
         if guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
@@ -89,95 +128,169 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
             raise Unsupported(Reason.DTYPE, f"byte order of {array.dtype.str}")
     dtype = guards.floating(*arrays)
     m, n = a.shape[-2:]
-    if name not in ("qr", "svd", "svdvals", "pinv", "lstsq") and m != n:
+    if name not in ("qr", "svd", "svdvals", "pinv", "lstsq", "lu") and m != n:
         raise Unsupported(Reason.LAYOUT, f"matrices {m} by {n} are not square")
+    if min(m, n) < 2 and name not in STACKED:
+        raise Unsupported(Reason.LAYOUT, f"matrices {m} by {n}: SciPy divides numbers")
     flops = real(dtype) * FLOPS[name] * (a.size / min(m, n)) * min(m, n) ** 2
     size = (max(m, n) * min(m, n) ** 2) ** (1 / 3)
     cost = Cost(f"stacked {name}", size, flops, sum(x.nbytes for x in arrays), 0)
 
+    def looped(rates: HostRates) -> float:
+        return seconds_of(rates, f"stacked {name}", size, flops, dtype) / compiled.gain(name, size) + ROUTE_S
+
     def seconds(rates: HostRates) -> float:
         return seconds_of(rates, f"gufunc {name}", size, flops, dtype) + ROUTE_S
 
-    route = Route("numpy.linalg over the stack", seconds, functools.partial(run, *arrays, *options))
+    if own(name):
+        route = Route("a compiled loop", looped, call.result, again=again)
+    else:
+        route = Route("numpy.linalg over the stack", seconds, call.result, again=again)
     refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
+
+
+Options = Callable[..., Call]  # the caller's arguments, as the call that they make; Unsupported if there is no route
+
+
+def routed(options: Options) -> Callable[..., Problem]:
+    """``prepare`` of a route whose row has no device path for stacks."""
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return options(*args, **kwargs).result()
+
+    def prepare(_: Prepare, *args: Any, **kwargs: Any) -> Problem:
+        return stack(options(*args, **kwargs), again)
+
+    return prepare
+
+
+def beside(options: Options) -> Callable[..., Problem]:
+    """``prepare`` of a row that itself takes stacks: its problem, if it has one, with the route."""
+    alone = routed(options)
+
+    def prepare(row: Prepare, *args: Any, **kwargs: Any) -> Problem:
+        try:
+            found = alone(row, *args, **kwargs)
+        except Unsupported:
+            return row(*args, **kwargs)
+        try:
+            problem = row(*args, **kwargs)
+        except Unsupported:
+            return found
+        return replace(problem, cost=found.cost, route=found.route)
+
+    return prepare
 
 
 # --- The options of each function -------------------------------------------------------------------------------------
 
 
-def _cholesky(_: Prepare, a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    return stack("cholesky", (a,), stacks.cholesky, bool(lower))
+def _cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Call:
+    return Call("cholesky", (a,), stacks.cholesky, (bool(lower),))
 
 
 def _qr(
-    _: Prepare, a: Any, overwrite_a: Any = False, lwork: Any = None, mode: Any = "full", pivoting: Any = False,
+    a: Any, overwrite_a: Any = False, lwork: Any = None, mode: Any = "full", pivoting: Any = False,
     check_finite: Any = True,
-) -> Problem:  # fmt: skip
+) -> Call:  # fmt: skip
     refuse(lwork is not None or pivoting, f"lwork={lwork!r}, pivoting={pivoting!r}: the host's")
     refuse(mode not in ("full", "qr", "r", "economic"), f"mode={mode!r}")
-    return stack("qr", (a,), stacks.qr, mode)
+    return Call("qr", (a,), stacks.qr, (mode,))
 
 
 def eigenpairs(
-    _: Prepare, a: Any, b: Any = None, *, lower: Any = True, eigvals_only: Any = False, overwrite_a: Any = False,
+    a: Any, b: Any = None, *, lower: Any = True, eigvals_only: Any = False, overwrite_a: Any = False,
     overwrite_b: Any = False, type: Any = 1, check_finite: Any = True, subset_by_index: Any = None,
     subset_by_value: Any = None, driver: Any = None,
-) -> Problem:  # fmt: skip
+) -> Call:  # fmt: skip
     refuse(type not in (1, 2, 3), f"type={type!r}")
     refuse(not b is driver is subset_by_index is subset_by_value is None, "stacks with b, a driver or a subset")
     run = stacks.eigvalsh if eigvals_only else stacks.eigh
-    return stack("eigvalsh" if eigvals_only else "eigh", (a,), run, bool(lower))
+    return Call("eigvalsh" if eigvals_only else "eigh", (a,), run, (bool(lower),))
 
 
 def _inv(
-    _: Prepare, a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
-) -> Problem:
+    a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
+) -> Call:
     refuse(not (assume_a is None or assume_a in ("gen", "general")), f"stacks with assume_a={assume_a!r}")
-    return stack("inv", (a,), stacks.inv)
+    return Call("inv", (a,), stacks.inv)
 
 
 def _svd(
-    _: Prepare, a: Any, full_matrices: Any = True, compute_uv: Any = True, overwrite_a: Any = False,
+    a: Any, full_matrices: Any = True, compute_uv: Any = True, overwrite_a: Any = False,
     check_finite: Any = True, lapack_driver: Any = "gesdd",
-) -> Problem:  # fmt: skip
+) -> Call:  # fmt: skip
     refuse(not isinstance(lapack_driver, str) or lapack_driver != "gesdd", f"lapack_driver={lapack_driver!r}")
-    return stack("svd", (a,), stacks.svd, bool(full_matrices)) if compute_uv else _svdvals(_, a)
+    return Call("svd", (a,), stacks.svd, (bool(full_matrices),)) if compute_uv else _svdvals(a)
 
 
-def _svdvals(_: Prepare, a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    return stack("svdvals", (a,), stacks.svdvals)
+def _svdvals(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Call:
+    return Call("svdvals", (a,), stacks.svdvals)
 
 
-def _pinv(
-    _: Prepare, a: Any, *, atol: Any = None, rtol: Any = None, return_rank: Any = False, check_finite: Any = True
-) -> Problem:
-    return stack("pinv", (a,), stacks.pinv, tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank))
+def _pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: Any = False, check_finite: Any = True) -> Call:
+    return Call("pinv", (a,), stacks.pinv, (tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)))
 
 
 def _pinvh(
-    _: Prepare, a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False,
+    a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False,
     check_finite: Any = True,
-) -> Problem:  # fmt: skip
+) -> Call:  # fmt: skip
     options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
-    return stack("pinvh", (a,), stacks.pinvh, bool(lower), *options)
+    return Call("pinvh", (a,), stacks.pinvh, (bool(lower), *options))
 
 
 def _lstsq(
-    _: Prepare, a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False,
+    a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False,
     check_finite: Any = True, lapack_driver: Any = None,
-) -> Problem:  # fmt: skip
+) -> Call:  # fmt: skip
     driver = getattr(lapack.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
     refuse(driver != "gelsd", f"stacks with lapack_driver={driver!r}")
     a, b = guards.array(a), guards.array(b)
     if b.ndim == 0 or (b.ndim > 2 and b.shape[:-2] != a.shape[:-2]):
         raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
     refuse(b.shape[max(b.ndim - 2, 0)] != a.shape[-2], f"shapes {a.shape} and {b.shape} do not match")
-    return stack("lstsq", (a, b), stacks.lstsq, tolerance("cond", cond))
+    return Call("lstsq", (a, b), stacks.lstsq, (tolerance("cond", cond),))
 
 
-_PREPARE: Mapping[str, Callable[..., Problem]] = {
+# --- Functions whose stacks are computed by the compiled loops only, and whose rows have a device path ----------------
+
+
+def _det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Call:
+    return Call("det", (a,), compiled.det)
+
+
+def _expm(A: Any) -> Call:
+    return Call("expm", (A,), compiled.expm)
+
+
+def _lu(
+    a: Any, permute_l: Any = False, overwrite_a: Any = False, check_finite: Any = True, p_indices: Any = False
+) -> Call:
+    return Call("lu", (a,), compiled.lu, (bool(permute_l), bool(p_indices)))
+
+
+def _solve(
+    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    assume_a: Any = None, transposed: Any = False,
+) -> Call:  # fmt: skip
+    known = assume_a is None or (isinstance(assume_a, str) and assume_a in ("gen", "general"))
+    refuse(not known or transposed, f"stacks with assume_a={assume_a!r}, transposed={transposed!r}")
+    a, b = guards.array(a), guards.array(b)
+    if a.ndim < 3 or b.ndim == 0 or (b.ndim > 2 and b.shape[:-2] != a.shape[:-2]):
+        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
+    refuse(b.shape[max(b.ndim - 2, 0)] != a.shape[-2], f"shapes {a.shape} and {b.shape} do not match")
+    return Call("solve", (a, b), compiled.solve, (assume_a,))
+
+
+ALONE: Mapping[str, Options] = {
     "cholesky": _cholesky, "qr": _qr, "eigvalsh": functools.partial(eigenpairs, eigvals_only=True), "inv": _inv,
     "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "pinvh": _pinvh, "lstsq": _lstsq,
 }  # fmt: skip
-ROUTES = {f"scipy.linalg.{name}": HostRoute(stacked(name), prepare) for name, prepare in _PREPARE.items()}
+BESIDE: Mapping[str, Options] = {"det": _det, "expm": _expm, "lu": _lu, "solve": _solve}
+ROUTES = {
+    f"scipy.linalg.{name}": HostRoute(stacked(name), way(options))
+    for way, named in ((routed, ALONE), (beside, BESIDE))
+    for name, options in named.items()
+}

@@ -248,7 +248,7 @@ def _look_near(a: np.ndarray, pivots: list[float]) -> bool:
 
 
 @uncounted
-def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
+def scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     """SciPy's inverses of the chosen matrices. Identities stand for the others, at a thirtieth of their time.
 
     SciPy's warnings name a matrix by its number, so the stack must keep its length.
@@ -259,7 +259,7 @@ def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.asarray(lapack.inv(stack)[chosen])
 
 
-@mended(_scipys_inv)
+@mended(scipys_inv)
 def inv(a: np.ndarray) -> Result:
     """The inverses; each is exactly Hermitian if its matrix is, as SciPy's are."""
     x = _inv(a)

@@ -25,8 +25,9 @@ from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import neff
 from trnpy._nki.guarded import Guard
-from trnpy._nki.kernels import FOLDER, located, source
-from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, fetched
+from trnpy._nki.kernels import FOLDER
+from trnpy._nki.kernels.outputs import outputs
+from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, dtype_of, fetched
 
 NAME = "libnrt.so.1"
 INSTALLED = Path("/opt/aws/neuron/lib")  # of the package aws-neuronx-runtime-lib
@@ -160,12 +161,11 @@ class Tensor:
 
 @record()
 class Program:
-    """A loaded NEFF file, the names of its operands, and its outputs: several, or one alone."""
+    """A loaded NEFF file, the names of its operands, and the shapes and dtypes of its outputs."""
 
     model: c_void_p
     names: tuple[str, ...]
     outputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    alone: bool
 
 
 class NrtRuntime:
@@ -265,7 +265,7 @@ class NrtRuntime:
             self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
         like = zip(outputs, program.outputs, strict=True)
         held = tuple(self._held(tensor, shape, dtype, kernel) for tensor, (shape, dtype) in like)
-        return held[0] if program.alone else held
+        return held if len(held) > 1 else held[0]
 
     def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         """Outputs of one launch as arrays: one, or a tuple."""
@@ -303,7 +303,8 @@ class NrtRuntime:
                 self._compile(function, empty, parameters, file)
             content = file.read_bytes()
             model = self._nrt.made("nrt_load", content, len(content), self._core, ALL_OF_IT)
-            self._programs[key] = Program(model, names, *_outputs(kernel, like, parameters, self.hardware.name))
+            returned = outputs(kernel, *empty, **parameters)
+            self._programs[key] = Program(model, names, tuple((shape, dtype_of(name)) for shape, name in returned))
         return self._programs[key]
 
     def _file(self, kernel: str, key: str) -> Path:
@@ -334,17 +335,3 @@ def _tensor_set(nrt: Library, names: Sequence[str], tensors: Sequence[Tensor]) -
         yield held
     finally:
         nrt("nrt_destroy_tensor_set", byref(held))
-
-
-def _outputs(
-    kernel: str, like: Sequence[tuple[tuple[int, ...], str] | None], parameters: Mapping[str, Any], target: str
-) -> tuple[tuple[tuple[tuple[int, ...], np.dtype], ...], bool]:
-    """Shapes and dtypes of what a kernel returns, from a trace on the simulator, and whether it is one array alone."""
-    from nkisim.run.launch import Specification, run
-    from nkisim.run.loader import load_kernel
-
-    operands = tuple(None if x is None else Specification(*x) for x in like)
-    traced = run(
-        load_kernel(source(kernel), located(kernel)[1]), operands, dict(parameters), target=target, mode="trace"
-    )
-    return tuple((s.shape, np.dtype(s.dtype)) for s in traced.returned), not isinstance(traced.outputs, tuple)

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from trnpy._base.blocks import Blocks
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import OWN, uncounted
 from trnpy._base.records import record
-from trnpy._call.first import UNSEEN, Memory, _trace, in_keywords
+from trnpy._call.first import ENTERED, UNSEEN, Entered, Memory, _trace, in_keywords
 from trnpy._report import ledger as _ledger
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
 try:
+    from trnpy._patch import _gate as compiled
     from trnpy._patch._gate import Gated as Gated
 except ImportError:  # installed where there is no C compiler: every call runs the hook's Python code
-    Gated = None  # type: ignore[assignment,misc]
+    Gated = compiled = None  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
@@ -51,7 +52,7 @@ class Activation:
         """Whether calls from module ``caller`` stay original."""
         parts = str(caller).split(".")  # __name__ may be any object in a namespace of exec
         prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
-        verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] == "trnpy"
+        verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] in OWN
         return verdict
 
 
@@ -80,6 +81,16 @@ def resolve(name: str) -> Any:
     return getattr(*place(name), None)
 
 
+def enters(name: str, original: Any) -> bool:
+    """Whether a hook of this name stands behind the original object, which then keeps its place."""
+    return name == ENTERED and Gated is not None and type(original) is np.ufunc
+
+
+def behind(name: str, original: Any) -> Any:
+    """The function that computes what ``original`` does when it is not patched."""
+    return compiled.behind(original) if enters(name, original) else original
+
+
 def active() -> Activation:
     """The activation of this thread or task; if it has none, that of the process."""
     return own.get() or Process.activation
@@ -89,7 +100,8 @@ class Hook:
     """Replaces a function of NumPy or SciPy, with its name, doc, signature, attributes, pickle, hash and class."""
 
     def __new__(cls, name: str, original: Any, load: Callable[[], Op], row: str = "") -> Hook:
-        call = _method(name, original, load) if name in METHODS else _call(name, original, load, row or name)
+        function = behind(name, original)
+        call = _method(name, function, load) if name in METHODS else _call(name, function, load, row or name)
         if isinstance(call, Hook):  # compiled: it is called without a way through __call__
             return call
         # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
@@ -106,6 +118,26 @@ class Hook:
         # A method is replaced by a function, which SciPy's classes bind like their own.
         self.placed: Any = functools.update_wrapper(type(self).__call__, original) if name in METHODS else self
         _register(type(self))
+        self.enters = enters(name, original)
+        if self.enters:
+            self.placed = original
+
+    def put(self) -> None:
+        """Let calls of the name reach this hook."""
+        setattr(*place(self._name), self.placed)
+        if self.enters:
+            compiled.enter(self)
+            Entered.rows[id(self._original)] = self._load
+
+    def take(self) -> bool:
+        """Let calls of the name reach the original; False if other code has replaced the hook, which then stays."""
+        if self.enters:
+            Entered.rows.pop(id(self._original), None)
+            compiled.enter(None)
+        if resolve(self._name) is not self.placed:
+            return False
+        setattr(*place(self._name), self._original)
+        return True
 
     @property
     def __trnpy_op__(self) -> Op:
@@ -265,7 +297,10 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
                 ):
                     limit = row, small or UNSEEN, "elements"
                     calls = recorded().small_calls(limit, ledger, frame, here, policy, lines)
-                if calls is not None:
+                if calls is None:
+                    if brief and policy is not None and recorded().unrecorded(name, frame, policy):
+                        let_pass(frame, policy, ledger, itertools.repeat(None), sys.maxsize)
+                else:
                     if next(calls.count) % calls.every:
                         return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
                     if calls.library and ledger.site(frame) is not calls.site:

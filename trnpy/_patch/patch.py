@@ -1,6 +1,7 @@
 """Patching NumPy's and SciPy's functions, and putting the originals back.
 
-A *hook* replaces a function such as ``numpy.einsum`` in its module while at least one patch needs it. An *activation*
+A *hook* replaces a function such as ``numpy.einsum`` in its module while at least one patch needs it; ``numpy.matmul``,
+which ``a @ b`` calls too, stays in place and its calls enter the hook. An *activation*
 says whether a call through the hook is accelerated: that of the thread or task (``patched``), else that of the process
 (``patch``). Without one the hook calls the original.
 """
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from trnpy._base.blocks import Block
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
-from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
+from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, behind, blocks, resolve
 from trnpy._report.unrouted import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
@@ -97,10 +98,6 @@ class _Installed:
 _here = _Installed()
 
 
-def _place(name: str, value: Any) -> None:
-    setattr(*place(name), value)
-
-
 def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str]) -> None:
     with _here.lock:
         for name, op in rows.items():
@@ -108,11 +105,12 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
                 found, hook = resolve(name), _here.hooks.get(name)
                 if hook is None or (found is not hook.placed and found is not hook._original):
                     # Other code may have replaced NumPy's function: then that is the original.
-                    Hooked.originals[id(found)] = found, name
                     hook = _here.hooks[name] = Hook(
                         name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
                     )
-                _place(name, hook.placed)
+                    if not hook.enters:
+                        Hooked.originals[id(found)] = found, name
+                hook.put()
             _here.users[name] += 1
         _pickle_originals()
         for module, attribute, hook in _escaped(exclude) if rebind else ():
@@ -122,8 +120,8 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
 
 def _referring(name: str, op: Op | None, found: Any) -> Op:
     """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
-    op = op or _row(name)
-    return op if op.reference is found else replace(op, reference=found, theirs=True)
+    op, function = op or _row(name), behind(name, found)
+    return op if op.reference is function else replace(op, reference=function, theirs=op.reference is not found)
 
 
 def _uninstall(names: Iterable[str]) -> None:
@@ -134,9 +132,7 @@ def _uninstall(names: Iterable[str]) -> None:
             if _here.users[name]:
                 continue
             hook = _here.hooks[name]
-            if resolve(name) is hook.placed:
-                _place(name, hook._original)
-            else:
+            if not hook.take():
                 covered.append(name)
             for module, attribute, theirs in [r for r in _here.rebound if r[2] is hook]:
                 if vars(module).get(attribute) is hook:
@@ -157,7 +153,7 @@ def _pickle_originals() -> None:
 
     Functions in Python are left out: SciPy defines them in other modules than it patches, where pickle finds them.
     """
-    wanted = {type(h._original) for h in _here.in_place().values()} - {types.FunctionType}
+    wanted = {type(h._original) for h in _here.in_place().values() if not h.enters} - {types.FunctionType}
     for kind in wanted - _here.reducers.keys():
         _here.reducers[kind] = copyreg.dispatch_table.get(kind)
         copyreg.pickle(kind, functools.partial(_reduce_original, _here.reducers[kind]))
@@ -178,7 +174,7 @@ def _reduce_original(earlier: Callable[[Any], Any] | None, function: Any) -> Any
 
 def _escaped(exclude: frozenset[str]) -> list[tuple[types.ModuleType, str, Hook]]:
     """Global names outside ``exclude`` that hold an original, because they were imported before the patch."""
-    originals = {id(hook._original): hook for hook in _here.in_place().values()}
+    originals = {id(hook._original): hook for hook in _here.in_place().values() if not hook.enters}
     activation = Activation(frozenset(), exclude)
     found = {
         (id(module), attribute): (module, attribute, originals[id(value)])

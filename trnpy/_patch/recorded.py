@@ -11,8 +11,8 @@ import time
 import types
 from typing import TYPE_CHECKING, Any
 
-from trnpy._base.conventions import uncounted
-from trnpy._call.first import _trace
+from trnpy._base.conventions import OWN, uncounted
+from trnpy._call.first import ENTERED, _trace
 from trnpy._call.reasons import Decision, Reason, small_decision
 from trnpy._report import ledger as _ledger
 from trnpy._report.small import SmallCalls
@@ -36,7 +36,7 @@ def small_calls(
     """
     caller = frame.f_globals.get("__name__", "")
     excludes = here.verdicts.get(caller, here.excludes(caller))
-    if policy is None or policy.force or (excludes and _trnpys(caller)):
+    if policy is None or policy.force or (excludes and _inner(limit[0], caller)):
         return None
     decision = _from_excluded(limit[0], caller) if excludes else small_decision(*limit)
     calls = ledger.small_calls(decision, frame, here, policy)
@@ -51,7 +51,7 @@ def small_calls(
 def excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
     """The original's result for a call from the excluded module ``caller``, recorded unless it is trnpy's."""
     ledger, log = _ledger.Process.ledger, _trace.get()
-    if (ledger is None and log is None) or _trnpys(caller):
+    if (ledger is None and log is None) or _inner(name, caller):
         return original(*args, **kwargs)
     started = time.perf_counter()
     result = original(*args, **kwargs)
@@ -63,8 +63,15 @@ def excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> A
     return result
 
 
-def _trnpys(caller: str) -> bool:
-    return str(caller).partition(".")[0] == "trnpy"
+def unrecorded(name: str, frame: types.FrameType, policy: Policy) -> bool:
+    """Whether calls of ``name`` from ``frame`` run the original and are part of another call, which is recorded."""
+    return not policy.force and _inner(name, frame.f_globals.get("__name__", ""))
+
+
+def _inner(name: str, caller: str) -> bool:
+    """Whether ``caller`` is trnpy's code, or NumPy's own for the function that enters: no name of it is replaced."""
+    package = str(caller).partition(".")[0]
+    return package in OWN or (name == ENTERED and package == "numpy")
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import OWN, uncounted
 from trnpy._base.locks import Lock
 from trnpy._base.processors import waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trnpy._report.ranks import Rank
     from trnpy._report.what_if import WhatIf
 
-LIBRARIES = ("trnpy", "numpy", "scipy")  # the caller of a function is the first frame outside these packages
+LIBRARIES = (*OWN, "numpy", "scipy")  # the caller of a function is the first frame outside these packages
 FOLD = 256  # calls are added up in batches of this size
 EVENTS = 1000  # the longest calls, which are kept one by one for the timeline: under 1 MB
 SITES = 10_000  # lines of the program that are counted apart; generated code beyond that shares one entry

@@ -64,3 +64,14 @@ def pathless(function: Any) -> str:
         if hasattr(ours, "__trnpy_op__"):
             return ""
     return name
+
+
+def counterpart(function: Any) -> str:
+    """The name in trnpy of an accelerated function of NumPy's or SciPy's that is not patched; "" of any other."""
+    name = getattr(function, "__name__", "")
+    for namespace in ("", ".linalg", ".sparse.linalg"):
+        ours = getattr(importlib.import_module(f"trnpy{namespace}"), name, None) if name else None
+        homes = [sys.modules.get(f"{library}{namespace}") for library in ("numpy", "scipy")]
+        if hasattr(ours, "__trnpy_op__") and any(getattr(home, name, None) is function for home in homes):
+            return f"trnpy{namespace}.{name}"
+    return ""

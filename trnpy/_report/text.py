@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PLACES = 5  # of work that no patch sees, in one sentence
 PAST = (
-    (PRODUCT, "in matrix products by operator or method, which cannot be routed", "; write np.matmul(a, b)"),
+    (PRODUCT, "in products by the method dot, which cannot be routed", "; write a @ b or np.dot(a, b)"),
     (NO_PATH, "in functions that have no path on a device", ""),
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )

@@ -1,8 +1,8 @@
 """Work that no patch sees, found by looking at the stacks of all threads 25 times a second while calls are recorded.
 
-``a @ b`` and ``a.dot(b)`` of arrays are C code that Python cannot replace; ``fft``, ``eig`` or ``spsolve`` have no path
-on a device; and a function that was imported by name before the patch is NumPy's or SciPy's still. Patched functions
-pay nothing for this: a thread of its own looks, and what it finds is worked out when the report is made.
+``a.dot(b)`` of arrays is C code that Python cannot replace; ``fft``, ``eig`` or ``spsolve`` have no path on a device;
+and a function that was imported by name before the patch is NumPy's or SciPy's still. Patched functions pay nothing for
+this: a thread of its own looks, and what it finds is worked out when the report is made.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
+from trnpy._base.conventions import OWN
 from trnpy._report.files import source
 
 PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
@@ -33,8 +34,6 @@ LIBRARIES = ("numpy", "scipy")
 RECORDER = "trnpy._call.dispatch"
 LINEAR_ALGEBRA = ("numpy.linalg", "numpy.fft", "scipy.linalg", "scipy.fft", "scipy.fftpack", "scipy.sparse")
 CALLS = frozenset(code for name, code in dis.opmap.items() if name in ("CALL", "CALL_KW", "PRECALL"))
-BINARY = dis.opmap["BINARY_OP"]
-MATMUL = ("@", "@=")
 PRODUCT, NO_PATH, UNPATCHED = "product", "no path", "unpatched"
 
 
@@ -208,11 +207,11 @@ def _seen() -> set[Place]:
 
 def _place(frame: FrameType | None) -> Place | None:
     """The place of a thread whose innermost frame is ``frame``; None for work that is recorded, or none of ours."""
-    innermost, function = frame, ""
+    function = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         package = module.partition(".")[0]
-        if package == "trnpy":
+        if package in OWN:
             return None
         if package not in LIBRARIES:
             break
@@ -224,7 +223,7 @@ def _place(frame: FrameType | None) -> Place | None:
     at = frame.f_lasti
     if not function:
         operation = frame.f_code.co_code[at] if at >= 0 else None
-        if operation not in CALLS and (operation != BINARY or frame is not innermost):
+        if operation not in CALLS:
             return None
     return None if _recorded(frame) else Place(frame.f_code, frame.f_code.co_filename, at, module, function)
 
@@ -262,11 +261,9 @@ def public_name(function: str) -> str:
 
 
 def _instruction(place: Place) -> tuple[str, str] | None:
-    """A product by operator or method, or a call of an original function by its own name."""
+    """A product by method, or a call of an original function by its own name."""
     steps = [step for step in dis.get_instructions(place.code) if step.opname != "CACHE"]
     at = next((i for i, step in enumerate(steps) if step.offset == place.instruction), 0)
-    if steps[at].opcode == BINARY:
-        return (PRODUCT, "a @ b") if steps[at].argrepr in MATMUL else None
     callee = _callee(steps, at)
     if callee is None:
         return None

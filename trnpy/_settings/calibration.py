@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import conventions
-from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, STACK_SIZES, HostRates, machine_id
+from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, LOOP_US, STACK_SIZES, HostRates, machine_id
 
 BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
 REPEATS = 3  # the fastest counts, because other load can only slow a measurement
@@ -31,7 +31,8 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
     for n, count in zip(STACK_SIZES, (200, 30, 6), strict=True):
         for name, loop, gufunc in _stack_calls(n, count):
             yield f"stacked {name}", n, count * FLOPS[name] * n**3, loop
-            yield f"gufunc {name}", n, count * FLOPS[name] * n**3, gufunc
+            if gufunc is not None:
+                yield f"gufunc {name}", n, count * FLOPS[name] * n**3, gufunc
     for n in (4, 32, 64, 256):
         g = np.random.default_rng(n).standard_normal((n, n))
         spd = g @ g.T + n * np.eye(n)
@@ -76,13 +77,13 @@ def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
     yield "sparse sparse", 1, 2.0 * csr.nnz * csr.nnz / rows, functools.partial(operator.matmul, csr, csr)
 
 
-def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n), if SciPy takes stacks."""
+def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    """(name, SciPy's loop, NumPy's gufunc of the same result or None) for a stack (count, n, n), if SciPy takes it."""
     import scipy.linalg
 
     g = np.random.default_rng(n).standard_normal((count, n, n))
     spd = g @ g.swapaxes(1, 2) + n * np.eye(n)
-    gufuncs: dict[str, Callable[[], Any]] = {
+    gufuncs: dict[str, Callable[[], Any] | None] = {
         "cholesky": lambda: np.linalg.cholesky(spd, upper=True),
         "qr": lambda: np.linalg.qr(spd, "complete"),
         "eigh": lambda: np.linalg.eigh(spd),
@@ -93,10 +94,11 @@ def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], C
         "pinv": lambda: np.linalg.pinv(spd),
         "pinvh": lambda: np.linalg.pinv(spd, hermitian=True),
         "lstsq": lambda: np.linalg.pinv(spd),
+        **dict.fromkeys(LOOP_US),
     }
     for name, gufunc in gufuncs.items():
         function = getattr(scipy.linalg, name)
-        operands = (spd, g[:, :, :1]) if name == "lstsq" else (spd,)
+        operands = (spd, g[:, :, :1]) if name in ("lstsq", "solve") else (spd,)
         try:
             conventions.form(function, operands, {})
         except conventions.Refused:  # SciPy 1.15 takes no stacks in most functions

@@ -26,6 +26,7 @@ Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n
 FLOPS: Mapping[str, float] = {
     "cholesky": 1 / 3, "qr": 8 / 3, "eigh": 9, "eigvalsh": 4 / 3, "inv": 2, "solve": 8 / 3, "svd": 22, "svdvals": 8 / 3,
     "pinv": 22, "pinvh": 11, "lstsq": 22, "sqrtm": 28, "logm": 75, "fractional_matrix_power": 75, "expm": 20,
+    "det": 2 / 3, "lu": 2 / 3,
 }  # fmt: skip
 
 # Microseconds of one matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs that give the same.
@@ -42,6 +43,10 @@ STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "pinvh": ((27, 49, 532), (1.7, 21, 297)),
     "lstsq": ((16, 44, 468), (3.4, 36, 526)),
 }
+# The same of SciPy's compiled loops, for which NumPy's gufuncs are no alternative (AMD EPYC, 2026-11).
+LOOP_US: Mapping[str, tuple[float, ...]] = {
+    "det": (0.63, 2.0, 19), "expm": (4.5, 11, 156), "lu": (1.5, 5.9, 42), "solve": (1.1, 4.5, 33),
+}  # fmt: skip
 
 
 def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
@@ -73,6 +78,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "bsr": ((1, 5e9), (16, 5e9)),
     "sparse sparse": ((1, 4e8),),
     **{f"stacked {name}": _stack_curve(name, loop) for name, (loop, _) in STACK_US.items()},
+    **{f"stacked {name}": _stack_curve(name, loop) for name, loop in LOOP_US.items()},
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
 KINDS = tuple(DEFAULT_CURVES)

@@ -110,8 +110,7 @@ def _rounding(a: np.ndarray) -> float:
 
 def _mirrors(a: np.ndarray, rows: slice) -> bool:
     """Whether ``rows`` of a (..., n, n), from their diagonal on, are to rounding what a Hermitian matrix has there."""
-    there = (..., rows, slice(rows.start, None))
-    mine, mirrored = a[there], adjoint(a)[there]
+    mine, mirrored = a[..., rows, rows.start :], adjoint(a[..., rows.start :, rows])
     if (mine == mirrored).all():
         return True
     sizes = np.sqrt(np.abs(np.einsum("...ii->...i", a)))
