@@ -44,6 +44,35 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
+# Types of values that mean for an option what its default's type does. The installed function judges all others.
+ORDINARY: dict[type, tuple[type, ...]] = {
+    bool: (bool, int), str: (str,), int: (int, np.integer, list, tuple),
+}  # fmt: skip
+STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are strings, None by default
+
+
+@functools.cache
+def _options(function: Callable[..., Any]) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
+    """Position, name and ordinary types of each option of ``function`` whose default is a flag, a string or an int."""
+    try:
+        known = list(parameters(function).values())
+    except ValueError:  # a function in C without a signature
+        return ()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in known):  # einsum's ``optimize`` is a flag or a path
+        return ()
+    types = [(str, type(None)) if p.name in STRINGS else ORDINARY.get(type(p.default), ()) for p in known]
+    return tuple([(i, p.name, ordinary) for i, (p, ordinary) in enumerate(zip(known, types, strict=True)) if ordinary])
+
+
+def unusual(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """The first option of a call that is given as another type than its default: a flag as an array or a float."""
+    for position, name, ordinary in _options(function):
+        value = args[position] if position < len(args) else kwargs.get(name, ordinary)
+        if value is not ordinary and not isinstance(value, ordinary):
+            return f"{name} is given as {type(value).__name__}"
+    return ""
+
+
 @functools.cache
 def leaves_triangle(cho_factor: Callable[..., Any], overwrite_a: bool) -> bool:
     """Whether the result of ``cho_factor`` still has the other triangle of its operand."""

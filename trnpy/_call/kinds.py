@@ -7,16 +7,20 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-OPERANDS = 32  # longest list argument of a call whose decision is remembered
+OPERANDS = 32  # longest list argument, and largest array that may be an option, of a call that is remembered
 
 
 def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
 
+    A small array of integers, or of no dimensions, may be an option, such as the axes of tensordot: its values count.
     Also None if a keyword is an array, such as ``out``: whether it may be written to can differ from call to call.
     """
     try:
-        kinds = [(a.shape, a.dtype) if type(a) is ndarray else a if type(a) is str else _kind(a) for a in args]
+        kinds = [
+            (a.shape, a.dtype) if type(a) is ndarray and a.size > OPERANDS else a if type(a) is str else _kind(a)
+            for a in args
+        ]
         for name, value in kwargs.items():
             if type(value) is ndarray:
                 return None
@@ -32,7 +36,8 @@ class _Unknown(Exception):
 
 def _kind(a: Any) -> Any:
     if type(a) is ndarray:
-        return a.shape, a.dtype
+        operand = a.size > OPERANDS or (a.ndim and a.dtype.kind not in "iu")
+        return (a.shape, a.dtype) if operand else (a.shape, a.dtype, a.tobytes())
     if type(a) in (list, tuple) and len(a) <= OPERANDS:
         return type(a), *[_kind(x) for x in a]
     if isinstance(a, (str, int, float, complex, np.generic, np.dtype, type, type(None), type(...))):

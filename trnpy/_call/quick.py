@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import uncounted, unusual
 from trnpy._call.decisions import Form, Op, Problem, decide, work_of
 from trnpy._call.first import Known, Memory, Verdict, in_keywords
 from trnpy._call.reasons import Decision, Reason, Unsupported, small_decision
@@ -86,6 +86,8 @@ def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
 
 def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
     """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
+    if why := unusual(op.reference, args, kwargs):
+        return Decision(op.name, False, Reason.PARAM, why)
     try:
         problem = op.problem(may_route, *args, **kwargs)
         form = None if op.form is None else op.form(op.reference, args, kwargs)

@@ -119,7 +119,7 @@ def _is_scalar(subscripts: str, shapes: grammar.Shapes, optimize: Any) -> bool:
 
 def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
     """opt_einsum's search for NumPy's ``optimize``, and whether NumPy itself would loop without a plan."""
-    if isinstance(optimize, (bool, np.bool_)) or optimize is None:
+    if isinstance(optimize, bool) or optimize is None:
         return GREEDY, optimize is False  # NumPy plans for any other value, even a single step
     if isinstance(optimize, (list, tuple)) and len(optimize) == 2 and isinstance(optimize[1], (int, float)):
         optimize = optimize[0]  # the second item, a limit on intermediates, is not used

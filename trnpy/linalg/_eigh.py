@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import eigenvalues
@@ -138,6 +138,18 @@ class Eigenproblem(Eigenpairs):
     """All or some eigenvalues, with or without vectors."""
 
     __slots__ = ()
+
+    def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+        w, x = super().run(engine)
+        if self.selection is not None and self.selection[0] == "value":
+            self._apart(usual(w, np.ones(1)), np.array(self.selection[1]))
+        return w, x
+
+    def _apart(self, w: np.ndarray, bounds: np.ndarray) -> None:
+        """Unsupported if rounding decides on which side of a bound an eigenvalue lies: then LAPACK's decides."""
+        error = ALLOWED_ERROR * len(w) * np.finfo(self.dtype).eps * np.abs(w).max(initial=0.0)
+        if (np.abs(np.subtract.outer(w, bounds[np.isfinite(bounds)])) <= error).any():
+            raise Unsupported(Reason.VALUE, "an eigenvalue within rounding of a bound of subset_by_value")
 
     def deliver(self, result: tuple[np.ndarray, np.ndarray]) -> Any:
         w, x = result
