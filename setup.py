@@ -7,8 +7,8 @@ from setuptools import Extension, setup
 
 FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno"]  # a check of each root keeps loops from vectors
 
-# Without a C compiler they are left out. Small calls of patched functions then run Python code, and stacks of small
-# matrices NumPy's functions or SciPy's.
+# Without a C compiler they are left out. Small calls of patched functions and operators of small Arrays then run Python
+# code, and stacks of small matrices NumPy's functions or SciPy's.
 gate = Extension("trnpy._patch._gate", ["trnpy/_patch/_gate.c"], include_dirs=[np.get_include()], optional=True)
 stacks = Extension(
     "trnpy._host._stacks",
@@ -18,4 +18,5 @@ stacks = Extension(
     extra_compile_args=FLAGS,
     optional=True,
 )
-setup(ext_modules=[gate, stacks])
+arrays = Extension("trnpy.xp._quick", ["trnpy/xp/_quick.c"], include_dirs=[np.get_include()], optional=True)
+setup(ext_modules=[gate, stacks, arrays])

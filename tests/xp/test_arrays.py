@@ -21,7 +21,7 @@ EPS = np.finfo(float).eps
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch):
     """No Array is small: operations on it are recorded."""
-    monkeypatch.setattr("trnpy.xp._array.SMALL", -1)
+    monkeypatch.setattr("trnpy.xp._nodes.Small.elements", -1)
 
 
 class counted:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from trnpy import xp
-from trnpy.xp import _array, _blocks
+from trnpy.xp import _blocks
 from trnpy.xp._graph import Counters, Node
+from trnpy.xp._nodes import Small
 
 N = 6
 LINALG = {
@@ -51,7 +52,7 @@ class Programs(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 99))
     def start(self, seed):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(_array, "SMALL", self.small)
+        self.patch.setattr(Small, "elements", self.small)
         self.patch.setattr(_blocks, "LEAST", self.least)
         self.patch.setattr(_blocks, "BLOCK", 3)
         first = np.random.default_rng(seed).standard_normal((3, N, N))
@@ -141,7 +142,7 @@ class SomeSmall(Programs):
 
 
 class AllSmall(Programs):
-    small = _array.SMALL
+    small = Small.elements
 
 
 TestPrograms, TestSomeSmall, TestAllSmall = Programs.TestCase, SomeSmall.TestCase, AllSmall.TestCase
@@ -153,7 +154,7 @@ def test_nothing_is_left_of_arrays_that_are_gone(monkeypatch):
         y = (x @ x + x) * 2.0
         return float(xp.sum(y[1:] + y[:-1]))
 
-    monkeypatch.setattr(_array, "SMALL", -1)
+    monkeypatch.setattr(Small, "elements", -1)
     made()
     gc.collect()
     nodes, copied = sum(isinstance(o, Node) for o in gc.get_objects()), Counters.copied

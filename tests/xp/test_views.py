@@ -8,7 +8,7 @@ import pytest
 
 import trnpy
 from trnpy import xp
-from trnpy.xp import _array
+from trnpy.xp._nodes import Small
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((2, 4, 4))
@@ -62,7 +62,7 @@ READ_ONLY = ("broadcast_to", "diagonal")
 def how(request, monkeypatch):
     """Whether operations on the small arrays of a test are recorded."""
     if request.param == "recorded":
-        monkeypatch.setattr(_array, "SMALL", -1)
+        monkeypatch.setattr(Small, "elements", -1)
     return request.param
 
 

@@ -16,25 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine.engines import at_rest
-from trnpy._settings.policy import current_policy
 from trnpy.xp import _rules
 from trnpy.xp._evaluate import followed as at
 from trnpy.xp._evaluate import write
+from trnpy.xp._fields import Held
 from trnpy.xp._graph import SCALARS, Counters, Node, assigned, compute, leaf, record, settle
-from trnpy.xp._nodes import may_change
+from trnpy.xp._nodes import Small, may_change, resting
 from trnpy.xp._views import Step, as_dtype, followed, imag, item, pattern, real, reshaped
 
 DEVICE = "trnpy"  # all Arrays: where an operation is computed is decided for each, as for NumPy's arrays
-# Elements of a small Array. Recording and computing an operation takes about 10 us more than NumPy's call, and blocks
-# gain where arrays leave the cache of a core (python -m benchmarks arrays).
-SMALL = 2**15
 _OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # exports no array that must not be written
 _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
-_new = object.__new__
+_new: Any = Held.__new__
 
 
-class Array:
+class Array(Held):
     """An array of the array API standard whose operations are recorded and computed when its values are read.
 
     ``np.asarray(x)``, ``float(x)``, ``print(x)`` and ``x.block_until_ready()`` compute; what nothing reads is never
@@ -52,7 +48,7 @@ class Array:
     """
 
     # _value: the values of a small root. _node: those of any other root; of a view, what its steps made of _from.
-    __slots__ = ("__weakref__", "_base", "_from", "_node", "_steps", "_value")
+    __slots__ = ()
     _value: np.ndarray | None
     _node: Any
     _base: Array | None
@@ -67,7 +63,7 @@ class Array:
         """The Array of a node, or of an array that is nobody else's."""
         array: Array = _new(cls)
         array._base, array._steps, array._from = None, (), None
-        if isinstance(x, Node) or x.size > SMALL:
+        if isinstance(x, Node) or x.size > Small.elements:
             array._value = None
             array._bind(x if isinstance(x, Node) else leaf(x))
         else:
@@ -77,14 +73,14 @@ class Array:
     @classmethod
     def _made(cls, values: np.ndarray, lent: bool = False) -> Array:
         """An Array of new values. If a device may compute with it, its operations are recorded."""
-        if values.size <= SMALL and _resting():
+        if values.size <= Small.elements and resting():
             return cls._of(values)
         return cls._of(leaf(values, lent=lent))
 
     @classmethod
     def _copied(cls, values: np.ndarray) -> Array:
         """An Array of values that may change."""
-        return cls._of(leaf(values, copy=True)) if values.size > SMALL else cls._made(values.copy("K"))
+        return cls._of(leaf(values, copy=True)) if values.size > Small.elements else cls._made(values.copy("K"))
 
     def _bind(self, node: Node) -> None:
         """Let a root have the values of a node."""
@@ -129,7 +125,7 @@ class Array:
         root = self._base
         if root is None:
             node = self._node
-            if node.value is not None and node.value.size <= SMALL and _resting():
+            if node.value is not None and node.value.size <= Small.elements and resting():
                 self._value = node.value.copy("K") if node.lent or node.uses else node.value
                 self._node = None
                 return self._value
@@ -137,7 +133,7 @@ class Array:
         if root._value is None:
             root._operand()
         value = self._known()
-        if value is not None and (root._value is not None or (value.size <= SMALL and _resting())):
+        if value is not None and (root._value is not None or (value.size <= Small.elements and resting())):
             return value
         if value is not None:
             return followed(root._node, self._steps)
@@ -154,7 +150,7 @@ class Array:
             value = value if known is None else known
         return value  # type: ignore[no-any-return]
 
-    def _part(self, function: Callable[..., Any], options: dict[str, Any]) -> Array:
+    def _part(self, function: Callable[..., Any], options: dict[str, Any], made: Any = None) -> Array:
         """The view that a function of NumPy makes; a copy where it makes one."""
         value = self._known()
         steps = (*self._steps, (function, options))
@@ -162,14 +158,14 @@ class Array:
         if value is None:
             root = self._root()
             node = self._operand()
-            made: Any = pattern(root.shape, root.dtype, steps)
+            made = pattern(root.shape, root.dtype, steps)
             if made is None:
                 return Array._of(record(function, (node,), options, options["shape"], node.dtype))
             view._from, view._node = node if root is self else root._node, None
             view._node = record(function, (node,), options, made.shape, made.dtype)
         else:
-            made = function(value, **options)
-            if type(made) is not np.ndarray or not np.may_share_memory(made, value):
+            made = function(value, **options) if made is None else made
+            if type(made) is not np.ndarray or not _shares(made, value):
                 return Array._of(np.asarray(made) if made.base is None else made.copy())
             view._node, view._from = made, self._source()
         view._base, view._steps, view._value = self._root(), steps, None
@@ -240,7 +236,8 @@ class Array:
 
     @property
     def mT(self) -> Array:
-        return self._part(np.matrix_transpose, {})
+        value = self._known()
+        return self._part(np.matrix_transpose, {}, None if value is None else value.mT)
 
     @property
     def real(self) -> Array:
@@ -406,7 +403,7 @@ class Array:
 
     # --- Elements -----------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any, /) -> Array:
+    def _getitem(self, key: Any, /) -> Array:
         items = key if type(key) is tuple else (key,)
         if not all(isinstance(x, _BASIC) and type(x) is not bool for x in items):
             return Array._of(_rules.at_once(item, self._operand(), key=_host(key)))
@@ -422,7 +419,7 @@ class Array:
         _rules.outline(self)[key]
         return Array._of(record(item, (self._operand(),), {"key": key}, (), self.dtype))
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
+    def _setitem(self, key: Any, value: Any, /) -> None:
         key, new = _host(key), operand(value)
         if new is None:
             new = np.asarray(value)
@@ -473,13 +470,13 @@ class Array:
         return self._part(reshaped, {"shape": wanted})
 
 
+def _shares(part: np.ndarray, whole: np.ndarray) -> bool:
+    base = part.base
+    return base is not None and (base is whole or base is whole.base or np.may_share_memory(part, whole))
+
+
 def _copied(x: np.ndarray) -> np.ndarray:
     return x.copy()
-
-
-def _resting() -> bool:
-    """Whether no device may compute."""
-    return at_rest(current_policy())
 
 
 def _host(key: Any) -> Any:
@@ -500,7 +497,7 @@ def operand(x: Any) -> Any:
     if type(x) in SCALARS:
         return x
     if isinstance(x, np.ndarray) and type(x) is np.ndarray and x.dtype.kind in "biufc":
-        if x.size <= SMALL:
+        if x.size <= Small.elements:
             return x
         changes = may_change(x)
         return leaf(x, copy=changes, lent=not changes)
@@ -523,4 +520,4 @@ def _apart(found: np.ndarray) -> np.ndarray:
     return found if found.base is None and found.flags.owndata else found.copy("K")
 
 
-__all__ = ["DEVICE", "SMALL", "Array", "Counters", "may_change", "operand", "wrapped"]
+__all__ = ["DEVICE", "Array", "Counters", "may_change", "operand", "wrapped"]

@@ -27,21 +27,38 @@ def _elementwise(node: Node) -> bool:
     return (type(function) is np.ufunc and function.signature is None and function.nout == 1) or function in FUNCTIONS
 
 
-def chains(order: list[Node], same: Mapping[int, Node], regional: set[int]) -> dict[int, list[Node]]:
-    """Nodes that follow one another and are computed in blocks, two or more, by the id of the first."""
+def chained(
+    order: list[Node], same: Mapping[int, Node], regional: set[int]
+) -> tuple[list[Node], dict[int, list[Node]]]:
+    """``order`` with nodes that are computed in blocks, two or more, behind one another; and these by the id of the
+    first. What no node of a chain is needed for, such as the view of another array, goes before the chain.
+    """
     found: dict[int, list[Node]] = {}
+    result: list[Node] = []
     chain: list[Node] = []
+    inside: set[int] = set()
+
+    def close() -> None:
+        if len(chain) > 1:
+            found[id(chain[0])] = chain.copy()
+        result.extend(chain)
+        chain.clear()
+        inside.clear()
+
     for node in order:
-        if id(node) in same:
-            continue
-        fits = id(node) not in regional and _elementwise(node) and _large(node)
-        if chain and (not fits or node.shape != chain[0].shape):
-            found[id(chain[0])], chain = chain, []
-        if fits:
+        first = same.get(id(node), node)
+        if first is node and id(node) not in regional and _elementwise(node) and _large(node):
+            if chain and node.shape != chain[0].shape:
+                close()
             chain.append(node)
-    if chain:
-        found[id(chain[0])] = chain
-    return {i: nodes for i, nodes in found.items() if len(nodes) > 1}
+            inside.add(id(node))
+            continue
+        needed = {id(first)} if first is not node else {id(same.get(id(x), x)) for x in node.inputs}
+        if id(node) in regional or not inside.isdisjoint(needed):
+            close()
+        result.append(node)
+    close()
+    return result, found
 
 
 def _large(node: Node) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from trnpy.xp._array import DEVICE, Array, operand, wrapped
+from trnpy.xp._fields import Direct
 from trnpy.xp._nodes import SCALARS
 
 
@@ -27,6 +29,16 @@ def _text(function: Callable[..., Any]) -> list[str]:
     """The doc of a function without the signatures that ufuncs begin with."""
     lines = (function.__doc__ or "").splitlines()
     return lines[2:] if isinstance(function, np.ufunc) else lines
+
+
+def direct(fast: Callable[..., Any], operands: int, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: call NumPy's ``fast`` for small Arrays, by position, and options of these names."""
+
+    def chosen(slow: Callable[..., Any]) -> Callable[..., Any]:
+        found = Direct(fast, slow, operands, names)
+        return found if found is slow else functools.update_wrapper(found, slow)
+
+    return chosen
 
 
 def node_of(x: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, operand
-from trnpy.xp._common import array, like, node_of, operand_of
+from trnpy.xp._common import array, direct, like, node_of, operand_of
 from trnpy.xp._graph import Node
 
 Dtype = Any
@@ -27,6 +27,7 @@ def _of_integers(function: np.ufunc) -> Callable[..., Any]:
 
 
 def _unary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @direct(function, 1)
     @like(function)
     def of_one(x: Array, /) -> Array:
         return Array._of(_rules.elementwise(function, node_of(x)))
@@ -36,6 +37,7 @@ def _unary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @direct(function, 2)
     @like(function)
     def of_two(x1: Any, x2: Any, /) -> Array:
         a, b = operand(x1), operand(x2)
@@ -133,6 +135,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     return array(_rules.elementwise(_clipped, node_of(x), *bounds, given=given))
 
 
+@direct(np.where, 3)
 @like(np.where)
 def where(condition: Array, x1: Any = None, x2: Any = None, /) -> Any:
     if x1 is None and x2 is None:  # as NumPy, which scikit-learn relies on

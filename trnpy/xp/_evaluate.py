@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy.xp._blocks import chains, compute_chain
+from trnpy.xp._blocks import chained, compute_chain
 from trnpy.xp._nodes import Counters, Node, owner
 from trnpy.xp._regions import Region, grouped
 
@@ -155,8 +155,9 @@ class _Run:
         self.done: set[int] = set()  # nodes of regions and chains
 
     def compute(self) -> None:
-        found = chains(self.order, self.same, {id(n) for region in self.regions.values() for n in region.nodes})
-        for node in self.order:
+        inside = {id(n) for region in self.regions.values() for n in region.nodes}
+        order, found = chained(self.order, self.same, inside)
+        for node in order:
             if id(node) in self.regions:
                 self._compute_region(self.regions[id(node)])
             if id(node) in found:

@@ -9,7 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine.engines import at_rest
+from trnpy._settings.policy import current_policy
+
 SCALARS = (bool, int, float, complex)
+
+
+class Small:
+    """The most elements of a small Array, whose operations are computed at once: about a cache of a core (1 MiB).
+
+    From there on blocks save passes over memory, which pays for recording (python -m benchmarks arrays).
+    """
+
+    elements = 2**17
+
+
+def resting() -> bool:
+    """Whether no device may compute."""
+    return at_rest(current_policy())
 
 
 class Counters:

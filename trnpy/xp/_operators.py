@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._einsum import rows
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, operand
+from trnpy.xp._fields import COMPILED, connect
 from trnpy.xp._graph import Node, compute
+from trnpy.xp._nodes import Small
+from trnpy.xp._views import item
 
 
 def _binary(function: Callable[..., Any], turned: bool = False) -> Callable[[Array, Any], Any]:
@@ -33,7 +37,7 @@ def _in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         if self._root()._value is not None and (memory := self._memory()) is not None:
             part = self._known()
-            if np.may_share_memory(part, memory):
+            if part is memory or np.may_share_memory(part, memory):
                 change(part, compute(x))
                 return self
         node = _rules.elementwise(function, self._operand(), x)
@@ -78,19 +82,24 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "lshift": np.left_shift, "rshift": np.right_shift,
 }  # fmt: skip
 _COMPARISONS: dict[str, np.ufunc] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal
+    "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal
 }  # fmt: skip
 _UNARY: dict[str, np.ufunc] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.bitwise_not}
 
 
 def _matmul(self: Array, other: Any, /) -> Any:
-    x = operand(other)
-    return NotImplemented if not isinstance(x, _ARRAYS) else Array._of(_rules.matmul(self._operand(), x))
+    return _product(self._operand(), operand(other))
 
 
 def _rmatmul(self: Array, other: Any, /) -> Any:
-    x = operand(other)
-    return NotImplemented if not isinstance(x, _ARRAYS) else Array._of(_rules.matmul(x, self._operand()))
+    return _product(operand(other), self._operand())
+
+
+def _product(a: Any, b: Any) -> Any:
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        return Array._of(np.asarray(rows.matmul(a, b)))
+    known = isinstance(a, _ARRAYS) and isinstance(b, _ARRAYS)
+    return Array._of(_rules.matmul(a, b)) if known else NotImplemented
 
 
 def _imatmul(self: Array, other: Any, /) -> Any:
@@ -106,11 +115,19 @@ def _imatmul(self: Array, other: Any, /) -> Any:
 _ARRAYS = (Node, np.ndarray)
 
 
+# Methods that may be views, return several arrays or multiply, and an option: for these NumPy's function decides.
+_OTHERWISE = {"squeeze", "swapaxes", "ravel", "diagonal", "nonzero", "dot", "out"}
+
+
 def _numpys(name: str) -> Callable[..., Any]:
     """A method that NumPy's arrays have, with NumPy's arguments."""
     function = getattr(np, name)
 
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        value = self._value
+        if value is not None and not _OTHERWISE & {name, *kwargs} and not any(type(x) is Array for x in args):
+            found = np.asarray(getattr(value, name)(*args, **kwargs))
+            return Array._of(found if found.base is None else found.copy("K"))
         return self.__array_function__(function, (), (self, *args), kwargs)
 
     method.__doc__ = f"As the method of NumPy's arrays: ``numpy.{name}(x, ...)``."
@@ -148,8 +165,8 @@ def _sort(self: Array, axis: int = -1, kind: Any = None, order: Any = None, *, s
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "__matmul__": _matmul, "__rmatmul__": _rmatmul, "__imatmul__": _imatmul, "transpose": _transpose,
-    "__copy__": _copy, "__deepcopy__": _copy, "flatten": _flatten, "fill": _fill, "sort": _sort,
+    "transpose": _transpose, "__copy__": _copy, "__deepcopy__": _copy, "flatten": _flatten, "fill": _fill,
+    "sort": _sort,
 }  # fmt: skip
 _NUMPYS = (
     "all", "any", "argmax", "argmin", "argsort", "clip", "conj", "cumprod", "cumsum", "diagonal", "dot", "max", "mean",
@@ -160,17 +177,33 @@ _NUMPYS = (
 
 def attach() -> None:
     """Give Array its operators and methods."""
-    for name, function in _OPERATORS.items():
-        _named(f"__{name}__", _binary(function))
-        _named(f"__r{name}__", _binary(function, turned=True))
-        _named(f"__i{name}__", _in_place(name, function))
-    for name, comparison in _COMPARISONS.items():
-        _named(f"__{name}__", _binary(comparison))
-    for name, unary in _UNARY.items():
-        _named(f"__{name}__", _unary(unary))
+    binary = {name: (_binary(f), _binary(f, turned=True)) for name, f in _OPERATORS.items()}
+    binary["matmul"] = _matmul, _rmatmul
+    changing = {name: _in_place(name, f) for name, f in _OPERATORS.items()} | {"matmul": _imatmul}
+    others = {name: _unary(f) for name, f in _UNARY.items()} | {name: _binary(f) for name, f in _COMPARISONS.items()}
+    others |= {"getitem": Array._getitem, "setitem": Array._setitem}
+    if COMPILED:
+        turned = tuple([_either(*pair) for pair in binary.values()])
+        connect(Array, Array._of, item, (*turned, *changing.values(), *others.values()), Small.elements)
+    else:
+        for name, (forward, reflected) in binary.items():
+            _named(f"__{name}__", forward)
+            _named(f"__r{name}__", reflected)
+            _named(f"__i{name}__", changing[name])
+        for name, method in others.items():
+            setattr(Array, f"__{name}__", method)
     for name in _NUMPYS:
         _named(name, _numpys(name))
     for name, method in _METHODS.items():
         _named(name, method)
     _named("conjugate", _numpys("conj"))
     Array.__hash__ = None  # type: ignore[assignment]  # as of all arrays: equality is elementwise
+
+
+def _either(forward: Callable[..., Any], reflected: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator of two operands one of which is an Array."""
+
+    def of_two(a: Any, b: Any) -> Any:
+        return forward(a, b) if isinstance(a, Array) else reflected(b, a)
+
+    return of_two

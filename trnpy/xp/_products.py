@@ -10,11 +10,12 @@ import numpy as np
 from trnpy._einsum import rows as products
 from trnpy.xp import _rules
 from trnpy.xp._array import Array
-from trnpy.xp._common import array, like, node_of
+from trnpy.xp._common import array, direct, like, node_of
 
 Dtype = Any
 
 
+@direct(products.matmul, 2)
 @like(np.matmul)
 def matmul(x1: Array, x2: Array, /) -> Array:
     return array(_rules.matmul(node_of(x1), node_of(x2)))

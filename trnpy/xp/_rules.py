@@ -15,7 +15,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from trnpy._einsum import rows as products
 from trnpy.xp._graph import SCALARS, Node, compute, now, record
-from trnpy.xp._nodes import recorded
+from trnpy.xp._nodes import Small, recorded, resting
 
 Shape = tuple[int, ...]
 Operand = Any  # a node, or an array whose values are known: functions of such arrays are computed at once
@@ -103,6 +103,11 @@ def _cast(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     return x.astype(dtype)
 
 
+def known(x: Any) -> bool:
+    """Whether nothing is gained if a function of this operand, which is not elementwise, waits."""
+    return not isinstance(x, Node) or (x.value is not None and Small.elements > 0 and resting())
+
+
 def at_once(function: Callable[..., Any], /, *inputs: Any, **options: Any) -> Any:
     """The result of a function whose shape depends on values, as an array or a tuple of arrays."""
     found = now(function, tuple([compute(x) for x in inputs]), options)
@@ -111,7 +116,7 @@ def at_once(function: Callable[..., Any], /, *inputs: Any, **options: Any) -> An
 
 def same_shape(function: Callable[..., Any], x: Operand, /, **options: Any) -> Operand:
     """A result as long as x along each axis."""
-    if not isinstance(x, Node) or not x.shape or 0 in x.shape:
+    if known(x) or not x.shape or 0 in x.shape:
         return at_once(function, x, **options)
     return record(function, (x,), options, x.shape, probed(function, x, **options))
 
@@ -119,7 +124,7 @@ def same_shape(function: Callable[..., Any], x: Operand, /, **options: Any) -> O
 def reduced(function: Callable[..., Any], x: Operand, axis: Any, keepdims: bool, **options: Any) -> Operand:
     """One element for all along ``axis``; None: along all axes."""
     options = {"axis": axis, "keepdims": keepdims, **options}
-    if not isinstance(x, Node) or not x.shape or 0 in x.shape:
+    if known(x) or not x.shape or 0 in x.shape:
         return at_once(function, x, **options)
     dtype = probed(function, x, **options)  # raises for a wrong axis
     axes = range(len(x.shape)) if axis is None else normalize_axis_tuple(axis, len(x.shape))
@@ -143,7 +148,7 @@ def _joined(*arrays: Any, join: Callable[..., Any], **options: Any) -> Any:
 
 def joined(join: Callable[..., Any], nodes: Sequence[Operand], axis: Any) -> Operand:
     """np.concatenate or np.stack."""
-    if any(0 in node.shape for node in nodes) or not recorded(nodes):
+    if any(0 in node.shape for node in nodes) or all(map(known, nodes)):
         return at_once(_joined, *nodes, join=join, axis=axis)
     first = nodes[0].shape
     if axis is None and join is np.concatenate:
@@ -168,7 +173,7 @@ def joined(join: Callable[..., Any], nodes: Sequence[Operand], axis: Any) -> Ope
 
 def product(function: Callable[..., Any], a: Operand, b: Operand, shape: Shape | None, **options: Any) -> Operand:
     """A product of two arrays; ``shape`` of the result is None if the operands do not match."""
-    if shape is None or 0 in a.shape or 0 in b.shape:
+    if shape is None or 0 in a.shape or 0 in b.shape or (known(a) and known(b)):
         return at_once(function, a, b, **options)
     return record(function, (a, b), options, shape, np.result_type(a.dtype, b.dtype))
 
@@ -192,7 +197,7 @@ def members(
     **options: Any,
 ) -> tuple[Operand, ...]:  # fmt: skip
     """The results of a function that has several."""
-    if not recorded(inputs):
+    if all(map(known, inputs)):
         return at_once(function, *inputs, **options)
     whole = record(function, inputs, options, (), np.dtype(object))
     return tuple([

@@ -1,0 +1,531 @@
+/* The compiled part of trnpy.Array: operations on Arrays whose values are known go straight to NumPy.
+
+   ``Held`` has the fields of an Array, and operators that call NumPy's if both operands are small Arrays, views of them,
+   numbers or NumPy's arrays. All other operands go to the Python functions of trnpy/xp/_operators.py, which do the same
+   without a compiler. ``Direct`` is a function of trnpy.xp: NumPy's function for small Arrays, else a Python function. */
+
+#define PY_SSIZE_T_CLEAN
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <Python.h>
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+#include <stddef.h>
+#include <structmember.h>
+
+enum { OPERANDS = 4 }; /* functions with more positional arguments are called in Python */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *value, *node, *base, *steps, *from, *weak;
+} Held;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *fast, *slow, *names, *attributes;
+    Py_ssize_t operands;
+} Direct;
+
+static struct {
+    PyTypeObject *array;                /* trnpy.Array */
+    PyObject *of, *item, *slow, *empty; /* Array._of, the step of an index, Python's functions by number, () */
+    npy_intp small;                     /* the most elements of a small Array */
+} known;
+
+/* The array of a small Array or of a view of one, if it is not out of date; else NULL. */
+static PyObject *
+array_of(PyObject *x)
+{
+    Held *held = (Held *)x;
+    if (held->value != NULL && held->value != Py_None)
+        return held->value;
+    if (held->base == NULL || Py_TYPE(held->base) != known.array)
+        return NULL;
+    PyObject *source = ((Held *)held->base)->value;
+    if (source == NULL || source == Py_None || held->from != source || !PyArray_CheckExact(held->node))
+        return NULL;
+    return held->node;
+}
+
+/* What NumPy is to compute with, borrowed; NULL if Python is to decide. */
+static PyObject *
+operand(PyObject *x)
+{
+    if (Py_TYPE(x) == known.array)
+        return array_of(x);
+    if (PyFloat_CheckExact(x) || PyLong_CheckExact(x) || PyBool_Check(x) || PyComplex_CheckExact(x))
+        return x;
+    if (PyArray_CheckExact(x))
+        return PyTypeNum_ISNUMBER(PyArray_TYPE((PyArrayObject *)x)) && PyArray_SIZE((PyArrayObject *)x) <= known.small
+                   ? x : NULL;
+    return PyArray_IsScalar(x, Number) || PyArray_IsScalar(x, Bool) ? x : NULL;
+}
+
+/* The memory of an Array that may be written now; NULL if Python is to decide. */
+static PyObject *
+memory_of(PyObject *x)
+{
+    Held *held = (Held *)x;
+    PyObject *array = array_of(x);
+    if (array == NULL || !PyArray_ISWRITEABLE((PyArrayObject *)array))
+        return NULL;
+    if (array == held->value)
+        return array;
+    PyObject *source = ((Held *)held->base)->value, *base = PyArray_BASE((PyArrayObject *)array);
+    if (!PyArray_ISWRITEABLE((PyArrayObject *)source) || base == NULL)
+        return NULL;
+    return base == source || base == PyArray_BASE((PyArrayObject *)source) ? array : NULL;
+}
+
+/* NumPy's result as an Array. Steals the reference. */
+static PyObject *
+wrapped(PyObject *found)
+{
+    if (found == NULL || found == Py_NotImplemented)
+        return found;
+    if (!PyArray_CheckExact(found)) {
+        PyObject *array = PyArray_EnsureArray(found);
+        if (array == NULL)
+            return NULL;
+        found = array;
+    }
+    if (PyArray_SIZE((PyArrayObject *)found) > known.small) {
+        PyObject *made = PyObject_CallOneArg(known.of, found);
+        Py_DECREF(found);
+        return made;
+    }
+    Held *made = (Held *)known.array->tp_alloc(known.array, 0);
+    if (made == NULL) {
+        Py_DECREF(found);
+        return NULL;
+    }
+    made->value = found;
+    made->steps = Py_NewRef(known.empty);
+    return (PyObject *)made;
+}
+
+static PyObject *
+slow(int which, PyObject *a, PyObject *b)
+{
+    return PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(known.slow, which), a, b, NULL);
+}
+
+static PyObject *
+binary(PyObject *a, PyObject *b, binaryfunc function, int which)
+{
+    PyObject *x = operand(a), *y = operand(b);
+    if (x == NULL || y == NULL)
+        return slow(which, a, b);
+    Py_INCREF(x);
+    Py_INCREF(y);
+    PyObject *found = function(x, y);
+    Py_DECREF(x);
+    Py_DECREF(y);
+    return wrapped(found);
+}
+
+static PyObject *
+unary(PyObject *a, unaryfunc function, int which)
+{
+    PyObject *x = array_of(a);
+    if (x == NULL)
+        return slow(which, a, NULL);
+    Py_INCREF(x);
+    PyObject *found = function(x);
+    Py_DECREF(x);
+    return wrapped(found);
+}
+
+static PyObject *
+in_place(PyObject *a, PyObject *b, binaryfunc function, int which)
+{
+    PyObject *x = memory_of(a), *y = operand(b);
+    if (x == NULL || y == NULL)
+        return slow(which, a, b);
+    Py_INCREF(x);
+    Py_INCREF(y);
+    PyObject *found = function(x, y);
+    int same = found == x;
+    Py_DECREF(x);
+    Py_DECREF(y);
+    if (found == NULL)
+        return NULL;
+    Py_DECREF(found);
+    return same ? Py_NewRef(a) : slow(which, a, b);
+}
+
+static PyObject *power(PyObject *a, PyObject *b) { return PyNumber_Power(a, b, Py_None); }
+static PyObject *power_in_place(PyObject *a, PyObject *b) { return PyNumber_InPlacePower(a, b, Py_None); }
+
+/* The order of Python's functions: trnpy/xp/_operators.py has the same. */
+enum {
+    ADD, SUB, MUL, TRUEDIV, FLOORDIV, MOD, POW, AND, OR, XOR, LSHIFT, RSHIFT, MATMUL,
+    IADD, ISUB, IMUL, ITRUEDIV, IFLOORDIV, IMOD, IPOW, IAND, IOR, IXOR, ILSHIFT, IRSHIFT, IMATMUL,
+    NEG, POS, ABS, INVERT, LT, LE, EQ, NE, GT, GE, GETITEM, SETITEM, COUNT
+};
+
+#define BINARY(name, function, which) \
+    static PyObject *name(PyObject *a, PyObject *b) { return binary(a, b, function, which); }
+#define IN_PLACE(name, function, which) \
+    static PyObject *name(PyObject *a, PyObject *b) { return in_place(a, b, function, which); }
+#define UNARY(name, function, which) \
+    static PyObject *name(PyObject *a) { return unary(a, function, which); }
+
+BINARY(nb_add, PyNumber_Add, ADD)
+BINARY(nb_sub, PyNumber_Subtract, SUB)
+BINARY(nb_mul, PyNumber_Multiply, MUL)
+BINARY(nb_truediv, PyNumber_TrueDivide, TRUEDIV)
+BINARY(nb_floordiv, PyNumber_FloorDivide, FLOORDIV)
+BINARY(nb_mod, PyNumber_Remainder, MOD)
+BINARY(nb_and, PyNumber_And, AND)
+BINARY(nb_or, PyNumber_Or, OR)
+BINARY(nb_xor, PyNumber_Xor, XOR)
+BINARY(nb_lshift, PyNumber_Lshift, LSHIFT)
+BINARY(nb_rshift, PyNumber_Rshift, RSHIFT)
+IN_PLACE(nb_iadd, PyNumber_InPlaceAdd, IADD)
+IN_PLACE(nb_isub, PyNumber_InPlaceSubtract, ISUB)
+IN_PLACE(nb_imul, PyNumber_InPlaceMultiply, IMUL)
+IN_PLACE(nb_itruediv, PyNumber_InPlaceTrueDivide, ITRUEDIV)
+IN_PLACE(nb_ifloordiv, PyNumber_InPlaceFloorDivide, IFLOORDIV)
+IN_PLACE(nb_imod, PyNumber_InPlaceRemainder, IMOD)
+IN_PLACE(nb_iand, PyNumber_InPlaceAnd, IAND)
+IN_PLACE(nb_ior, PyNumber_InPlaceOr, IOR)
+IN_PLACE(nb_ixor, PyNumber_InPlaceXor, IXOR)
+IN_PLACE(nb_ilshift, PyNumber_InPlaceLshift, ILSHIFT)
+IN_PLACE(nb_irshift, PyNumber_InPlaceRshift, IRSHIFT)
+UNARY(nb_neg, PyNumber_Negative, NEG)
+UNARY(nb_pos, PyNumber_Positive, POS)
+UNARY(nb_abs, PyNumber_Absolute, ABS)
+UNARY(nb_invert, PyNumber_Invert, INVERT)
+
+static PyObject *nb_matmul(PyObject *a, PyObject *b) { return slow(MATMUL, a, b); } /* a row of trnpy */
+static PyObject *nb_imatmul(PyObject *a, PyObject *b) { return slow(IMATMUL, a, b); }
+
+static PyObject *
+nb_pow(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    return modulus == Py_None ? binary(a, b, power, POW) : Py_NewRef(Py_NotImplemented);
+}
+
+static PyObject *
+nb_ipow(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    return in_place(a, b, power_in_place, IPOW);
+}
+
+static PyObject *
+compared(PyObject *a, PyObject *b, int relation)
+{
+    PyObject *x = operand(a), *y = operand(b);
+    if (x == NULL || y == NULL)
+        return slow(LT + relation, a, b); /* Py_LT is 0, and the others follow */
+    Py_INCREF(x);
+    Py_INCREF(y);
+    PyObject *found = PyObject_RichCompare(x, y, relation);
+    Py_DECREF(x);
+    Py_DECREF(y);
+    return wrapped(found);
+}
+
+static int
+basic_item(PyObject *key)
+{
+    return PyLong_CheckExact(key) || PySlice_Check(key) || key == Py_None || key == Py_Ellipsis;
+}
+
+/* Whether an index makes a view: integers, slices, None and an ellipsis. */
+static int
+basic(PyObject *key)
+{
+    if (!PyTuple_CheckExact(key))
+        return basic_item(key);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
+        if (!basic_item(PyTuple_GET_ITEM(key, i)))
+            return 0;
+    return 1;
+}
+
+/* The view of an Array at a basic index. Steals the reference to NumPy's view. */
+static PyObject *
+view(PyObject *a, PyObject *key, PyObject *found)
+{
+    Held *held = (Held *)a;
+    PyObject *root = held->base == NULL || held->base == Py_None ? a : held->base;
+    PyObject *items = PyTuple_CheckExact(key) ? Py_NewRef(key) : PyTuple_Pack(1, key);
+    PyObject *options = items == NULL ? NULL : Py_BuildValue("{sN}", "key", items);
+    PyObject *step = options == NULL ? NULL : Py_BuildValue("((ON))", known.item, options);
+    PyObject *steps = step == NULL ? NULL : PySequence_Concat(held->steps, step);
+    Py_XDECREF(step);
+    Held *made = steps == NULL ? NULL : (Held *)known.array->tp_alloc(known.array, 0);
+    if (made == NULL) {
+        Py_XDECREF(steps);
+        Py_DECREF(found);
+        return NULL;
+    }
+    made->node = found;
+    made->base = Py_NewRef(root);
+    made->from = Py_NewRef(((Held *)root)->value);
+    made->steps = steps;
+    return (PyObject *)made;
+}
+
+static PyObject *
+subscript(PyObject *a, PyObject *key)
+{
+    PyObject *x = array_of(a);
+    if (x == NULL || !basic(key))
+        return slow(GETITEM, a, key);
+    Py_INCREF(x);
+    PyObject *found = PyObject_GetItem(x, key);
+    Py_DECREF(x);
+    if (found != NULL && PyArray_CheckExact(found) && PyArray_BASE((PyArrayObject *)found) != NULL)
+        return view(a, key, found);
+    return wrapped(found);
+}
+
+static int
+assign(PyObject *a, PyObject *key, PyObject *value)
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_ValueError, "cannot delete array elements");
+        return -1;
+    }
+    PyObject *x = memory_of(a), *y = operand(value);
+    if (x == NULL || y == NULL || !basic(key)) {
+        PyObject *done = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(known.slow, SETITEM), a, key, value, NULL);
+        Py_XDECREF(done);
+        return done == NULL ? -1 : 0;
+    }
+    Py_INCREF(x);
+    Py_INCREF(y);
+    int done = PyObject_SetItem(x, key, y);
+    Py_DECREF(x);
+    Py_DECREF(y);
+    return done;
+}
+
+static int
+held_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Held *held = (Held *)self;
+    Py_VISIT(held->value);
+    Py_VISIT(held->node);
+    Py_VISIT(held->base);
+    Py_VISIT(held->steps);
+    Py_VISIT(held->from);
+    return 0;
+}
+
+static int
+held_clear(PyObject *self)
+{
+    Held *held = (Held *)self;
+    Py_CLEAR(held->value);
+    Py_CLEAR(held->node);
+    Py_CLEAR(held->base);
+    Py_CLEAR(held->steps);
+    Py_CLEAR(held->from);
+    return 0;
+}
+
+static void
+held_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (((Held *)self)->weak != NULL)
+        PyObject_ClearWeakRefs(self);
+    held_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMemberDef held_members[] = {
+    {"_value", T_OBJECT, offsetof(Held, value), 0, NULL}, {"_node", T_OBJECT, offsetof(Held, node), 0, NULL},
+    {"_base", T_OBJECT, offsetof(Held, base), 0, NULL},   {"_steps", T_OBJECT, offsetof(Held, steps), 0, NULL},
+    {"_from", T_OBJECT, offsetof(Held, from), 0, NULL},   {NULL},
+};
+
+static PyNumberMethods held_number = {
+    .nb_add = nb_add, .nb_subtract = nb_sub, .nb_multiply = nb_mul, .nb_true_divide = nb_truediv,
+    .nb_floor_divide = nb_floordiv, .nb_remainder = nb_mod, .nb_power = nb_pow, .nb_and = nb_and, .nb_or = nb_or,
+    .nb_xor = nb_xor, .nb_lshift = nb_lshift, .nb_rshift = nb_rshift, .nb_matrix_multiply = nb_matmul,
+    .nb_inplace_add = nb_iadd, .nb_inplace_subtract = nb_isub, .nb_inplace_multiply = nb_imul,
+    .nb_inplace_true_divide = nb_itruediv, .nb_inplace_floor_divide = nb_ifloordiv, .nb_inplace_remainder = nb_imod,
+    .nb_inplace_power = nb_ipow, .nb_inplace_and = nb_iand, .nb_inplace_or = nb_ior, .nb_inplace_xor = nb_ixor,
+    .nb_inplace_lshift = nb_ilshift, .nb_inplace_rshift = nb_irshift, .nb_inplace_matrix_multiply = nb_imatmul,
+    .nb_negative = nb_neg, .nb_positive = nb_pos, .nb_absolute = nb_abs, .nb_invert = nb_invert,
+};
+
+static PyMappingMethods held_mapping = {.mp_subscript = subscript, .mp_ass_subscript = assign};
+
+static PyTypeObject held_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "trnpy.xp._quick.Held",
+    .tp_basicsize = sizeof(Held),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = held_dealloc,
+    .tp_traverse = held_traverse,
+    .tp_clear = held_clear,
+    .tp_members = held_members,
+    .tp_as_number = &held_number,
+    .tp_as_mapping = &held_mapping,
+    .tp_richcompare = compared,
+    .tp_hash = PyObject_HashNotImplemented,
+    .tp_weaklistoffset = offsetof(Held, weak),
+};
+
+/* Whether the names of arguments are among those that NumPy's function takes, and no argument is an Array. */
+static int
+plain(Direct *self, PyObject *const *values, PyObject *names)
+{
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        int there = PySequence_Contains(self->names, PyTuple_GET_ITEM(names, i));
+        if (there < 0)
+            PyErr_Clear();
+        if (there <= 0 || Py_TYPE(values[i]) == known.array)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *
+direct_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Direct *self = (Direct *)function;
+    Py_ssize_t count = PyVectorcall_NARGS(flags), named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    PyObject *values[2 * OPERANDS];
+    int arrays = 0;
+    if (count != self->operands || count + named > 2 * OPERANDS || !plain(self, args + count, names))
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = operand(args[i]);
+        if (values[i] == NULL)
+            return PyObject_Vectorcall(self->slow, args, flags, names);
+        arrays += Py_TYPE(args[i]) == known.array;
+    }
+    if (!arrays)
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    for (Py_ssize_t i = 0; i < named; i++)
+        values[count + i] = args[count + i];
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_INCREF(values[i]);
+    PyObject *found = PyObject_Vectorcall(self->fast, values, count, names);
+    int shared = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        shared |= found == values[i];
+        Py_DECREF(values[i]);
+    }
+    if (found != NULL && PyArray_CheckExact(found) && (shared || PyArray_BASE((PyArrayObject *)found) != NULL))
+        Py_SETREF(found, PyArray_NewCopy((PyArrayObject *)found, NPY_KEEPORDER)); /* memory that may be an operand's */
+    return wrapped(found);
+}
+
+static PyObject *
+direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *fast, *slow_function, *names;
+    Py_ssize_t operands;
+    if (!PyArg_ParseTuple(args, "OOnO!", &fast, &slow_function, &operands, &PyTuple_Type, &names))
+        return NULL;
+    if (operands < 1 || operands > OPERANDS)
+        return PyErr_Format(PyExc_ValueError, "%zd operands", operands);
+    Direct *self = (Direct *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = direct_call;
+    self->fast = Py_NewRef(fast);
+    self->slow = Py_NewRef(slow_function);
+    self->names = Py_NewRef(names);
+    self->operands = operands;
+    return (PyObject *)self;
+}
+
+static int
+direct_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Direct *direct = (Direct *)self;
+    Py_VISIT(direct->fast);
+    Py_VISIT(direct->slow);
+    Py_VISIT(direct->names);
+    Py_VISIT(direct->attributes);
+    return 0;
+}
+
+static int
+direct_clear(PyObject *self)
+{
+    Direct *direct = (Direct *)self;
+    Py_CLEAR(direct->fast);
+    Py_CLEAR(direct->slow);
+    Py_CLEAR(direct->names);
+    Py_CLEAR(direct->attributes);
+    return 0;
+}
+
+static void
+direct_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    direct_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *
+direct_reduce(PyObject *self, PyObject *unused)
+{
+    return PyObject_GetAttrString(self, "__qualname__"); /* pickle finds it by name, as all functions */
+}
+
+static PyMethodDef direct_methods[] = {{"__reduce__", direct_reduce, METH_NOARGS, NULL}, {NULL}};
+static PyGetSetDef direct_attributes[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {NULL}};
+
+static PyTypeObject direct_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "trnpy.xp._quick.Direct",
+    .tp_basicsize = sizeof(Direct),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = direct_new,
+    .tp_dealloc = direct_dealloc,
+    .tp_traverse = direct_traverse,
+    .tp_clear = direct_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Direct, vectorcall),
+    .tp_dictoffset = offsetof(Direct, attributes),
+    .tp_methods = direct_methods,
+    .tp_getset = direct_attributes,
+};
+
+/* connect(Array, of, item, slow, small): what the operators need of Python. */
+static PyObject *
+connect(PyObject *module, PyObject *args)
+{
+    PyObject *array, *of, *item, *functions;
+    Py_ssize_t small;
+    if (!PyArg_ParseTuple(args, "O!OOO!n", &PyType_Type, &array, &of, &item, &PyTuple_Type, &functions, &small))
+        return NULL;
+    if (PyTuple_GET_SIZE(functions) != COUNT)
+        return PyErr_Format(PyExc_ValueError, "%zd functions, not %d", PyTuple_GET_SIZE(functions), COUNT);
+    known.array = (PyTypeObject *)Py_NewRef(array);
+    known.of = Py_NewRef(of);
+    known.item = Py_NewRef(item);
+    known.slow = Py_NewRef(functions);
+    known.small = small;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {{"connect", connect, METH_VARARGS, NULL}, {NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_quick", NULL, -1, functions};
+
+PyMODINIT_FUNC
+PyInit__quick(void)
+{
+    import_array();
+    if (PyType_Ready(&held_type) < 0 || PyType_Ready(&direct_type) < 0)
+        return NULL;
+    known.empty = PyTuple_New(0);
+    PyObject *module = known.empty == NULL ? NULL : PyModule_Create(&definition);
+    if (module == NULL || PyModule_AddObjectRef(module, "Held", (PyObject *)&held_type) < 0
+        || PyModule_AddObjectRef(module, "Direct", (PyObject *)&direct_type) < 0) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}
