@@ -11,16 +11,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchmarks._measured import MEASUREMENTS, Machines, Measurement, published
+from benchmarks._measured import MEASUREMENTS
+from benchmarks._published import Machines, Measurement, published
 from nkisim.hardware import MACHINES, Hardware
 
 # Constants of trn1 that the measurements determine, each with its value from earlier sources (docs/hardware.md).
 # If only the group that is left out determines a constant, it goes back to that value. None: there was no value.
 FITTED: Mapping[str, float | None] = MappingProxyType(
     {
-        "tensor_sustained": 1.0, "narrow_factor": 1.0, "float32_passes": 4.0, "float32_transpose_passes": 4.0,
+        "tensor_sustained": 1.0, "narrow_factor": 1.0, "float32_wide_passes": 4.0, "float32_transpose_passes": 4.0,
         "vector_issue_cycles": 60.0, "scalar_issue_cycles": 60.0, "vector_latency_cycles": 40.0,
-        "selection_cycles": 0.0, "software_descriptor_s": 10e-9, "power_of_two_factor": 1.0,
+        "selection_cycles": 0.0, "software_descriptor_s": 10e-9, "software_dge_s": 1e-6, "power_of_two_factor": 1.0,
         "dma_written_factor": 1.0, "turn_barrier_s": None, "turn_drain_s": None, "region_s": None,
         "group_doubling_s": None, "hbm_bytes_per_s": 272e9, "dma_descriptor_s": 20e-9, "launch_s": 0.67e-3,
         "link_bytes_per_s": 6e9, "unlink_bytes_per_s": 5.3e9,

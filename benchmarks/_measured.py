@@ -6,112 +6,29 @@ launch. Where shapes were not published, only ratios within an entry count.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from nkisim.chip.record import Trace
-from nkisim.hardware import MACHINES, Hardware
-from nkisim.price.cost import Cost, group_barrier_s, price
-from nkisim.run.launch import Specification, run
-from nkisim.run.loader import load
-
-KERNELS = Path(__file__).parent / "nki_kernels"
-FEW, MANY = 16, 272  # repeats of an instruction; the time of one is the difference over 256
-STEPS = 1024  # of one call, by which its whole time is divided: launch, steps, and 128 x 512 float32 read back
-CALL_S = 4e-6  # calls of an empty program took 137 to 145 us, in medians of 20 (entry 47)
-IN_DIFFERENCE, IN_STEP = 2 / (MANY - FEW), 1 / STEPS  # what of the error of a call is in a figure
-IN_PROFILE = 0.0
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel at one size."""
-
-    file: str
-    kernel: str
-    target: str
-    operands: tuple[tuple[tuple[int, ...], str], ...]
-    options: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A published figure, and the model's figure for given machines."""
-
-    entry: int  # of docs/hardware.md#measurements
-    group: str
-    what: str
-    unit: str
-    measured: float
-    predict: Callable[[Machines], float]
-    exact: bool = True  # whether the case can be built exactly; if not, only ratios within its entry count
-    remark: str = ""
-    calls: float = 1.0  # timed, over what the figure is divided by
-
-    @property
-    def error(self) -> float:
-        """How far the figure may be off because calls of one program differ: 0 where it is no time."""
-        return self.calls * CALL_S / SECONDS[self.unit] if self.unit in SECONDS else 0.0
-
-
-Machines = Callable[[str], Hardware]  # the machine of a name, possibly with changed constants
-
-
-def published(name: str) -> Hardware:
-    return MACHINES[name]
-
-
-@functools.cache
-def traced(launch: Launch) -> Trace:
-    kernel = getattr(load(KERNELS / launch.file), launch.kernel)
-    operands = tuple(Specification(shape, dtype) for shape, dtype in launch.operands)
-    return run(kernel, operands, dict(launch.options), target=launch.target, mode="trace").trace
-
-
-def priced(launch: Launch, machines: Machines) -> Cost:
-    return price(traced(launch), machines(launch.target))
-
-
-def wall_s(launch: Launch, machines: Machines) -> float:
-    """Seconds of a kernel and of its launch, which is that of an empty kernel."""
-    machine = machines(launch.target)
-    return priced(launch, machines).device_s - machine.timing.kernel_floor_s + machine.launch_s
-
-
-def rates(kernel: str, *operands: tuple[tuple[int, ...], str], **options: Any) -> Callable[[Machines], float]:
-    """Nanoseconds that one more instruction takes."""
-
-    def predict(machines: Machines) -> float:
-        few, many = (
-            priced(Launch("rates.py", kernel, "trn1", operands, (*options.items(), ("count", n))), machines).device_s
-            for n in (FEW, MANY)
-        )
-        return (many - few) / (MANY - FEW) * 1e9
-
-    return predict
-
-
-def per_step(kind: str) -> Callable[[Machines], float]:
-    tile = ((128, 128), "bfloat16"), ((128, 512), "bfloat16"), ((128, 1), "float32")
-    launch = Launch("rates.py", "steps", "trn1", tile, (("kind", kind), ("count", STEPS)))
-    back = 128 * 512 * 4
-    return lambda machines: (wall_s(launch, machines) + back / machines("trn1").unlink_bytes_per_s) / STEPS * 1e9
-
-
-def streams(kernel: str, *operands: tuple[tuple[int, ...], str], **options: Any) -> Launch:
-    return Launch("streams.py", kernel, "trn1", operands, tuple(options.items()))
-
-
-def ms(launch: Launch) -> Callable[[Machines], float]:
-    return lambda machines: wall_s(launch, machines) * 1e3
-
-
-def constant(find: Callable[[Hardware], float], target: str = "trn1") -> Callable[[Machines], float]:
-    return lambda machines: find(machines(target))
+from benchmarks._measured_layers import layers
+from benchmarks._published import (
+    FEW,
+    IN_DIFFERENCE,
+    IN_PROFILE,
+    IN_STEP,
+    MANY,
+    Launch,
+    Machines,
+    Measurement,
+    constant,
+    ms,
+    per_step,
+    priced,
+    queued,
+    rates,
+    streams,
+    wall_s,
+)  # fmt: skip
+from nkisim.price.cost import group_barrier_s
 
 
 def _engines() -> Iterator[Measurement]:
@@ -127,6 +44,10 @@ def _engines() -> Iterator[Measurement]:
     yield product("bf16, 256 columns", 2, 175, *full, columns=256, remark=unknown)
     yield product("bf16, 128 columns", 2, 48, *full, columns=128)
     yield product("float32, 512 columns", 4, 1150, *full, dtype="float32")
+    yield product("float32, 128 columns", 3, 192, *full, dtype="float32", columns=128)
+    yield product("float32, 1 stationary column, 128 moving", 6, 233, *full, dtype="float32", depth=1, columns=128)
+    yield product("float32, products with the identity", 6, 232, (128, 512), (128, 128), dtype="float32", columns=128,
+                  others=4)  # fmt: skip
     below = "less than 128 columns take at the documented clock, 46 ns"
     yield product("bf16, product with the identity", 5, 40, (128, 128), (128, 128), columns=128, remark=below)
     turned = rates("transposes", ((128, 512), "float32"))
@@ -139,7 +60,7 @@ def _engines() -> Iterator[Measurement]:
     yield product("bf16 and fp8, 512 columns", 10, 263, *full, moving="float8_e4m3")
 
     def vector(what: str, entry: int, ns: float, kind: str, columns: int = 512, group: str = "VectorE") -> Measurement:
-        wide = ((128, 2048), "float32")
+        wide = ((128, max(columns, 2048)), "float32")
         predict = rates("vectors", wide, wide, kind=kind, columns=columns)
         return Measurement(entry, group, what, "ns", ns, predict, calls=IN_DIFFERENCE)
 
@@ -151,11 +72,15 @@ def _engines() -> Iterator[Measurement]:
     yield vector("exp of 512 sums, and their sum", 13, 466, "exp of sums", group="ScalarE")
     yield vector("copy of 512 sums", 14, 383, "activation of sums", group="ScalarE")
     yield vector("copy of 128", 14, 106, "activation", 128, group="ScalarE")
-    block = ((128, 4096), "float32")
-    for parts, us in ((64, 5.84), (8, 3.74)):
-        launch = Launch("rates.py", "blocks", "trn1", (block, block), (("parts", parts),))
-        what = f"128 x 4096 in {parts} operations"
-        yield Measurement(23, "VectorE", what, "us", us, _busy_us(launch, "vector"), calls=IN_PROFILE)
+    yield vector("2048 times a number", 9, 1894, "scaled", 2048)
+    yield vector("2112 compared, and their sum", 9, 2154, "compared and added", 2112)
+    yield vector("512 sums times a number plus a tile", 12, 505, "weighted sums")
+    yield vector("sum of 128", 12, 147, "sum", 128)
+    yield vector("exp of 2048 to bf16, and their sum", 15, 1574, "exp", 2048, "ScalarE")
+    yield vector("128 to bf16", 15, 165, "narrowed", 128)
+    yield vector("128 to bf16", 15, 117, "narrowed by activation", 128, "ScalarE")
+    yield vector("128 less as many of bf16, to bf16", 15, 387, "difference", 128)
+    yield from _blocks()
     dead = "31 of 32 results are never read: 1024 products take 224 us, and the whole call took 230"
 
     def step(what: str, ns: float, kind: str, remark: str = "") -> Measurement:
@@ -167,13 +92,28 @@ def _engines() -> Iterator[Measurement]:
     yield step("and two sums in turn", 687, "two sums")
     yield step("product, relu and a weighted sum", 1324, "relu and one sum")
     yield step("and two sums in turn", 1121, "relu and two sums")
-    for width, found in ((512, 0.35), (16384, 3.10)):
+    for width, found in ((512, 0.35), (8192, 1.68), (16384, 3.10)):
         launch = Launch("rates.py", "selections", "trn1", (((128, width), "float32"),))
         yield Measurement(58, "steps", f"eight largest of {width}, 64 rounds", "ms", found, ms(launch))
 
 
-def _busy_us(launch: Launch, engine: str) -> Callable[[Machines], float]:
-    return lambda machines: priced(launch, machines).busy_s[engine] * 1e6
+def _blocks() -> Iterator[Measurement]:
+    """A block of 128 x 4096 in parts: the engines' busy time in a profile."""
+    block = ((128, 4096), "float32")
+    for entry, parts, kind, engines, us in (
+        (23, 64, "scaled", ("vector",), 5.84), (23, 8, "times sums", ("vector",), 3.74),
+        (24, 64, "by activation", ("scalar",), 4.43), (24, 8, "times a tile", ("vector",), 8.50),
+        (24, 64, "by both", ("vector", "scalar"), 2.69),
+    ):  # fmt: skip
+        launch = Launch("rates.py", "blocks", "trn1", (block, block), (("parts", parts), ("kind", kind)))
+        group = "ScalarE" if engines == ("scalar",) else "VectorE"
+        what = f"128 x 4096 in {parts} operations, {kind}"
+        yield Measurement(entry, group, what, "us", us, _busy_us(launch, *engines), calls=IN_PROFILE)
+
+
+def _busy_us(launch: Launch, *engines: str) -> Callable[[Machines], float]:
+    """Microseconds for which the busiest of the engines is."""
+    return lambda machines: max(priced(launch, machines).busy_s[e] for e in engines) * 1e6
 
 
 def _transfers() -> Iterator[Measurement]:
@@ -194,6 +134,11 @@ def _transfers() -> Iterator[Measurement]:
     yield Measurement(
         20, "DMA", "256 blocks of 128 x 6528 B by address", "ms", 0.98, ms(streams("dynamic", *blocks, times=256))
     )
+    quarters = streams("quarters", (matrices, "uint8"), ((1, 9), "int32"))
+    yield Measurement(18, "DMA", "stream, tiles in four of 32 partitions", "GB/s", 196, rate(quarters))
+    for width, found in ((2, 0.98), (8, 1.21), (32, 1.72)):
+        launch = streams("picked", ((128 * 4096, width), "float32"), ((128, 512), "int32"))
+        yield Measurement(57, "DMA", f"512 gathers of 128 x {4 * width} B", "ms", found, ms(launch))
     column = ((128, 1), "float32"), ((128, 1), "int32")
     for times, found in ((512, 1.0), (256, 0.55)):
         launch = streams("scatters", *column, times=times)
@@ -279,7 +224,7 @@ def _kernels() -> Iterator[Measurement]:
     for vectors in (1, 16):
         launch = streams("chain", ((128, 32, vectors), "bfloat16"), weights)
         what = f"8 products with {vectors} vectors, one kernel"
-        yield Measurement(55, "kernels", what, "ms", 1.02, _chain(launch))
+        yield Measurement(55, "kernels", what, "ms", 1.02, queued(launch))
     one = streams("chain", ((128, 32, 1), "bfloat16"), ((1, 4096, 4096), "bfloat16"))
     each = "a kernel of a graph is charged as a launch"
     yield Measurement(56, "kernels", "the same as 8 kernels", "ms", 2.70, lambda m: 8 * ms(one)(m), remark=each)
@@ -300,55 +245,6 @@ def _spectral() -> Iterator[Measurement]:
 
 def _three(stage: Launch) -> Callable[[Machines], float]:
     return lambda machines: 3e3 * priced(stage, machines).device_s
-
-
-def _chains() -> Iterator[Measurement]:
-    """Chains of small operations: the arithmetic is not the publisher's, its kind and count are."""
-    square = ((128, 128), "float32")
-    for rows, pieces, found in ((8, 16, 0.225), (256, 1, 0.68)):
-        scores = ((rows * pieces, 2112 // pieces), "float32")
-        options = (("pieces", pieces),)
-        launch = Launch("rounds.py", "selection", "trn1", (scores, ((128, 31), "float32"), square), options)
-        yield Measurement(40, "kernels", f"top-k by radix rounds, {rows} rows of 2112", "ms", found, ms(launch), False)
-    for rows, found in ((4, 0.21), (16, 0.35), (64, 0.96)):
-        operands = (
-            ((rows, 8, 128, 128), "float32"), ((1, rows), "int32"), ((4, rows * 8, 128), "float32"), square,
-        )  # fmt: skip
-        launch = Launch("rounds.py", "decoding", "trn1", operands)
-        yield Measurement(37, "kernels", f"decoding step of 8 states, {rows} rows", "ms", found, ms(launch), False)
-
-
-def _layers() -> Iterator[Measurement]:
-    """Parts of language models, from the publisher's description; the recurrence has its kind and count of steps."""
-    square = ((128, 128), "float32")
-    for entry, heads, short, long in ((34, 8, 0.698, 8.372), (35, 2, 0.311, 2.175)):
-        for rows, found in ((512, short), (8192, long)):
-            what = f"delta rule in chunks of 128, {heads} heads, {rows} rows"
-            yield Measurement(entry, "kernels", what, "ms", found, _recurrence(heads, rows), False)
-    half = (((1024 + 3, 3072 // 2), "bfloat16"), ((3072 // 2, 4), "bfloat16"), ((128, 128), "bfloat16"), square)
-    convolution = _chain(Launch("layers.py", "convolution", "trn2", half))
-    remark = "of four taps, without a launch: neither is published"
-    what = "short convolution of 1024 x 3072 on two cores"
-    yield Measurement(50, "trn2", what, "ms", 0.22, convolution, False, remark)
-
-
-def _recurrence(heads: int, rows: int) -> Callable[[Machines], float]:
-    """Milliseconds: chunks follow each other without a loop, so beyond 1024 rows each takes as long as those before."""
-
-    def of(count: int) -> Callable[[Machines], float]:
-        operands = (
-            ((3, count, heads * 128), "float32"), ((2, count, heads), "float32"), ((heads, 128, 128), "float32"),
-            ((128, 8, 128), "float32"),
-        )  # fmt: skip
-        return ms(Launch("layers.py", "recurrence", "trn1", operands, (("heads", heads),)))
-
-    few, many = 512, 1024
-    return lambda m: of(few)(m) + (of(many)(m) - of(few)(m)) * (rows - few) / (many - few)
-
-
-def _chain(launch: Launch) -> Callable[[Machines], float]:
-    """Milliseconds without a launch: launches are queued, and one ends while the next begins."""
-    return lambda machines: priced(launch, machines).device_s * 1e3
 
 
 def _calls() -> Iterator[Measurement]:
@@ -391,106 +287,6 @@ def _later() -> Iterator[Measurement]:
     yield Measurement(62, "TensorE", "8192 products of 512 columns", "ms", 1.89, lambda m: 8192e-6 * stream(m))
 
 
-def _attention() -> Iterator[Measurement]:
-    """1024 rows of 8 heads, 512 deep; tiles of 128 rows follow each other, so each takes as long as one before."""
-    heads, depth, few, many = 8, 512, 256, 384
-    half, unit = "bfloat16", ((128, 128), "bfloat16")
-
-    def dense(rows: int, keys: int = 8448) -> tuple[tuple[tuple[int, ...], str], ...]:
-        return ((rows, heads, depth), half), ((keys, depth), half), ((rows, keys), half), unit
-
-    def chosen(rows: int, keys: int) -> tuple[tuple[tuple[int, ...], str], ...]:
-        indexer = ((32, 128, rows), half), ((rows, 32), "float32"), ((128, keys // 4), half), ((rows, 1), "float32")
-        return (*dense(rows, keys)[:2], unit, *indexer)
-
-    def of_rows(launch: Callable[[int], Launch], find: Callable[[Cost], float]) -> Callable[[Machines], float]:
-        def predict(machines: Machines) -> float:
-            less, more = (find(priced(launch(n), machines)) for n in (few, many))
-            return (less + (more - less) * (1024 - few) / (many - few)) * 1e3
-
-        return predict
-
-    def static(rows: int) -> Launch:
-        return Launch("attention.py", "dense", "trn1", dense(rows))
-
-    def waited(launch: Callable[[int], Launch]) -> Callable[[Machines], float]:
-        device = of_rows(launch, lambda cost: cost.device_s)
-        return lambda m: device(m) + (m("trn1").launch_s - m("trn1").timing.kernel_floor_s) * 1e3
-
-    yield Measurement(38, "kernels", "attention over 8448 keys", "ms", 3.34, waited(static))
-    for engine, found in (("tensor", 2.27), ("vector", 1.72), ("scalar", 1.27)):
-        busy = of_rows(static, lambda cost, engine=engine: cost.busy_s[engine])  # type: ignore[misc]
-        yield Measurement(38, "kernels", f"of it {engine} busy", "ms", found, busy, calls=IN_PROFILE)
-    for pairs, found in ((1, 1.19), (8, 4.02)):
-        launch = Launch("attention.py", "looped", "trn1", (*dense(1024), ((8, 2), "int32")), (("pairs", pairs),))
-        remark = LOOPED if pairs == 1 else ""
-        yield Measurement(38, "kernels", f"and in loops of {pairs} turns", "ms", found, ms(launch), remark=remark)
-    for keys, found in ((8448, 4.89), (4096, 2.50)):
-
-        def selected(rows: int, keys: int = keys) -> Launch:
-            return Launch("attention.py", "selected", "trn1", chosen(rows, keys))
-
-        yield Measurement(61, "kernels", f"attention over 2048 of {keys} keys", "ms", found, waited(selected))
-
-
-LOOPED = "0.28 ms short in four loops of one turn, of which no cause is known; eight turns of each are met"
-WIDTH, CHUNKS, EXPERTS, ROUTED = 4096, 16, 288, 8  # of the published model's layer
-
-
-def _experts() -> Iterator[Measurement]:
-    """Tiles and passes follow each other without a loop, so each takes as long as one before."""
-    for lanes, by_row, found in ((128, True, 250.0), (256, False, 195.0)):
-        what = f"pass of an expert, {lanes} rows, scales by {'row' if by_row else 'tile'}"
-        yield Measurement(46, "kernels", what, "us", found, _pass_us(lanes, by_row))
-    # Blocks of 64 lanes, or of 128 for many rows, as many as any routing needs, in tiles of 128 lanes.
-    for rows, tiles, blocks, found in ((256, 158, 2, 3.570), (1024, 206, 2, 4.986), (8192, 797, 1, 15.237)):
-        what = f"{rows} rows through {EXPERTS} experts"
-        yield Measurement(44, "kernels", what, "ms", found, _layer_ms(rows, tiles, blocks))
-
-
-def _pass_us(lanes: int, by_row: bool) -> Callable[[Machines], float]:
-    weights = ((2, 128, CHUNKS, 2, WIDTH), "uint8"), ((2, 128, CHUNKS, WIDTH), "uint8")
-    into, back = ((2, CHUNKS, 2, WIDTH // 128), "float32"), ((2, CHUNKS, WIDTH // 128), "float32")
-    if by_row:
-        into = ((2, CHUNKS, 3, 2 * (WIDTH // 512), 512), "bfloat16")  # type: ignore[assignment]
-        back = ((2, WIDTH // 512, 3, CHUNKS, 512), "bfloat16")  # type: ignore[assignment]
-
-    def predict(machines: Machines) -> float:
-        def seconds(count: int) -> float:
-            operands = ((count * lanes, WIDTH), "bfloat16"), *weights, into, back
-            options = (("lanes", lanes), ("by_row", by_row))
-            return priced(Launch("experts.py", "passes", "trn1", operands, options), machines).device_s
-
-        return (seconds(4) - seconds(2)) / 2 * 1e6
-
-    return predict
-
-
-def _layer_ms(rows: int, tiles: int, blocks: int) -> Callable[[Machines], float]:
-    """Milliseconds of a plan, of the tiles and of the sums of their results, with one launch."""
-    routed, square = ((rows, ROUTED), "int32"), ((128, 128), "bfloat16")
-    plan = Launch("experts.py", "planned", "trn1", (routed, ((128, EXPERTS), "float32"), square), (("tiles", tiles),))
-    results = ((tiles * 128, WIDTH), "bfloat16")
-    sums = Launch("experts.py", "combined", "trn1", (results, routed, ((rows, ROUTED), "float32"), square))
-
-    def grouped(count: int) -> Launch:
-        blob = ((EXPERTS, 128, WIDTH * 25 // 16), "uint8")
-        operands = ((rows, WIDTH), "bfloat16"), blob, ((128, count), "int32"), ((1, count * blocks), "int32"), square
-        return Launch("experts.py", "grouped", "trn1", operands, (("tiles", count), ("blocks", blocks)))
-
-    few, many = 8, 16
-
-    def predict(machines: Machines) -> float:
-        less, more = (priced(grouped(n), machines).device_s for n in (few, many))
-        floor_s = machines("trn1").timing.kernel_floor_s
-        parts = priced(plan, machines).device_s + priced(sums, machines).device_s - 2 * floor_s
-        in_tiles = less + (more - less) * (tiles - few) / (many - few)
-        return (parts + in_tiles - floor_s + machines("trn1").launch_s) * 1e3
-
-    return predict
-
-
 MEASUREMENTS: tuple[Measurement, ...] = (
-    *_engines(), *_transfers(), *_loops(), *_kernels(), *_spectral(), *_chains(), *_layers(), *_calls(), *_later(),
-    *_attention(), *_experts(),
+    *_engines(), *_transfers(), *_loops(), *_kernels(), *_spectral(), *_calls(), *_later(), *layers(),
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 The kernels (benchmarks/nki_kernels) are our own, with the published tilings, traced at the published sizes
 without arithmetic. Constants and their sources are in nkisim/hardware.py. Those of trn1 are fitted to the
-second table as a whole (benchmarks/_measured.py). "unseen" is the figure of a fit that left out the
-measurement's group. The published figures are those of docs/hardware.md#published-measurements.
+second table as a whole (benchmarks/_measured.py and _measured_layers.py). "unseen" is the figure of a fit that left
+out the measurement's group. The published figures are those of docs/hardware.md#published-measurements.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Timing(NamedTuple):
     load_stationary_cycles: int = 32  # 128 rows, four a cycle (perf)
     tensor_sustained: float = 1.0  # part of the clock rate that a stream of products reaches
     narrow_factor: float = 1.0  # on the time, if fewer than half of the array's rows or columns are used
-    float32_passes: float = 4.0  # (arch)
+    float32_wide_passes: float = 4.0  # of a product of 512 columns; of 128 all take four (arch)
     float32_transpose_passes: float = 2.0  # (arch)
     access_cycles: int = 60  # static SBUF/PSUM access of any compute engine (arch)
     vector_issue_cycles: int = 60  # the part of access_cycles for which the engine's next instruction waits
@@ -49,7 +49,7 @@ class Timing(NamedTuple):
     dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
     dma_stagger_s: float = 15.5e-9  # from one queue of a transfer to the next: 16 start in 233 ns (overview, figure 3)
     descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
-    software_dge_s: float = 1e-6  # GpSimd time of one DMA at a run-time address, without its descriptors (kiln)
+    software_dge_s: float = 1.3e-6  # GpSimd time of one DMA at a run-time address: 1 to 1.4 us (kiln)
     software_descriptor_s: float = 12e-9  # and of each descriptor: 11 to 15 ns (kiln)
     pool_trigger_s: float = 0.0  # GpSimd time of any other DMA on a machine where GpSimd issues them all; 0 on others
     power_of_two_factor: float = 1.0  # on a transfer's time, if rows in HBM are a power of two of bytes apart
@@ -61,7 +61,7 @@ class Timing(NamedTuple):
     turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for one another (kiln)
     turn_drain_s: float = 3e-6  # and if it moves data, per 16 KiB of instructions (kiln, spectral)
     turn_restart_s: float = 25e-6  # at most (kiln)
-    region_s: float = 15e-6  # each time a loop is entered: 10 to 30 us, measured with a loop of no turns (kiln)
+    region_s: float = 20e-6  # each time a loop is entered: 10 to 30 us, measured with a loop of no turns (kiln)
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
     group_barrier_s: float = 0.15e-3  # once per launch, for a program with collectives of two ranks (kiln)
     group_doubling_s: float = 0.6e-3  # in addition for each doubling of the ranks (kiln)
@@ -125,7 +125,7 @@ def between(seconds: float, factor: float = ERROR_FACTOR) -> str:
 TIMING_GEN2 = Timing(
     tensor_sustained=0.875,  # 2.45 G columns/s (kiln)
     narrow_factor=1.65,  # one row, or eight columns: 1.4 to 1.9 times (kiln)
-    float32_passes=5.4,  # 1150 ns for 512 columns (kiln); 4 passes give 4.2 of 5.2 ms of Fourier transforms (spectral)
+    float32_wide_passes=5.4,  # 1150 ns for 512 columns (kiln), 192 to 233 for 128; Fourier transforms (spectral)
     float32_transpose_passes=4.0,  # there is no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
     vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
     scalar_issue_cycles=22,

@@ -43,6 +43,53 @@ def convolution(x, weights, narrow, wide):
 
 
 @nki.jit
+def stacked(a, b):
+    """Products (batch, m, n) of a (batch, k, m) and b (batch, k, n) in float32, 512 columns of a tile at a time."""
+    batch, _, m = a.shape
+    n, wide = b.shape[2], 4 * SIZE
+    out = nl.ndarray((batch, m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(batch):
+        left, right = loaded(a[i]), loaded(b[i])
+        for m0 in range(0, m, SIZE):
+            for n0 in range(0, n, wide):
+                bank, here = psum(wide), tile(wide)
+                nisa.nc_matmul(
+                    dst=bank, stationary=left[:, m0 : m0 + SIZE], moving=right[:, n0 : n0 + wide], accumulate=False
+                )
+                nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.vector)
+                nisa.dma_copy(dst=out[i, m0 : m0 + SIZE, n0 : n0 + wide], src=here)
+    return out
+
+
+@nki.jit
+def normalized(x, weights, identity):
+    """x (rows, k), each row over its root mean square, times weights (k, n) in float32."""
+    rows, k = x.shape
+    n, wide = weights.shape[1], 4 * SIZE
+    turn, right = loaded(identity), []
+    for k0 in range(0, k, SIZE):
+        right.append(loaded(weights[k0 : k0 + SIZE, :]))
+    out = nl.ndarray((rows, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for r0 in range(0, rows, SIZE):
+        here = loaded(x[r0 : r0 + SIZE, :])
+        squares, size, scaled = tile(k), tile(1), tile(k)
+        nisa.activation(dst=squares, op=nl.square, data=here)
+        nisa.tensor_reduce(dst=size, op=nl.add, data=squares, axis=1)
+        nisa.activation(dst=size, op=nl.rsqrt, data=size, scale=1.0 / k)
+        nisa.tensor_scalar(dst=scaled, data=here, op0=nl.multiply, operand0=size)
+        left, done = [], tile(n)
+        for k0 in range(0, k, SIZE):
+            left.append(copied(product(scaled[:, k0 : k0 + SIZE], turn)))
+        for n0 in range(0, n, wide):
+            bank = psum(wide)
+            for t in range(len(left)):
+                nisa.nc_matmul(dst=bank, stationary=left[t], moving=right[t][:, n0 : n0 + wide], accumulate=t > 0)
+            nisa.tensor_copy(dst=done[:, n0 : n0 + wide], src=bank, engine=nisa.engine.vector)
+        nisa.dma_copy(dst=out[r0 : r0 + SIZE, :], src=done)
+    return out
+
+
+@nki.jit
 def recurrence(rows, factors, states, constants, heads=8, together=2):
     """States (heads, 128, 128) carried over chunks of 128 rows: some 28 float32 products of 128 x 128 for each.
 

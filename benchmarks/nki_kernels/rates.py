@@ -10,17 +10,22 @@ RING = 4
 
 
 @nki.jit
-def products(x, y, count=16, depth=ROWS, columns=COLUMNS):
-    """Products of x (rows, depth) and y (rows, columns), each added to the contents of its bank."""
+def products(x, y, count=16, depth=ROWS, columns=COLUMNS, others=1):
+    """Products of x (rows, depth) and y (rows, columns), each added to the contents of its bank.
+
+    ``others``: parts of x that are stationary in turn.
+    """
     rows = x.shape[0]
     left, right = loaded(x), loaded(y)
     banks = []
     for _ in range(RING):
         banks.append(nl.ndarray((depth, columns), dtype=nl.float32, buffer=nl.psum))
     for t in range(count):
+        first = t % others * depth
         nisa.nc_matmul(
-            dst=banks[t % RING], stationary=left[0:rows, 0:depth], moving=right[0:rows, 0:columns], accumulate=t >= RING
-        )
+            dst=banks[t % RING], stationary=left[0:rows, first : first + depth], moving=right[0:rows, 0:columns],
+            accumulate=t >= RING,
+        )  # fmt: skip
     return summed(banks)
 
 
@@ -47,10 +52,12 @@ def vectors(x, y, kind="add", count=16, columns=COLUMNS):
     half = nl.ndarray((ROWS, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=half, value=0.5)
     results, totals = [], []
+    narrow = nl.ndarray((ROWS, ROWS), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=narrow, src=b[:, 0:ROWS], engine=nisa.engine.vector)
     for _ in range(RING):
-        width = 1 if kind == "max" or kind == "max of sums" else columns
-        dtype = nl.bfloat16 if kind == "copy of sums" or kind == "exp of sums" else nl.float32
-        results.append(nl.ndarray((ROWS, width), dtype=dtype, buffer=nl.sbuf))
+        width = 1 if kind in ("max", "max of sums", "sum") else columns
+        short = kind in ("copy of sums", "exp of sums", "exp", "narrowed", "narrowed by activation", "difference")
+        results.append(nl.ndarray((ROWS, width), dtype=nl.bfloat16 if short else nl.float32, buffer=nl.sbuf))
         totals.append(nl.ndarray((ROWS, 1), dtype=nl.float32, buffer=nl.sbuf))
     for t in range(count):
         out = results[t % RING]
@@ -68,11 +75,35 @@ def vectors(x, y, kind="add", count=16, columns=COLUMNS):
             nisa.activation_reduce(
                 dst=out, op=nl.exp, data=sums, reduce_op=nl.add, reduce_res=totals[t % RING], bias=half, scale=1.0
             )
+        elif kind == "exp":
+            nisa.activation_reduce(
+                dst=out, op=nl.exp, data=a[:, 0:columns], reduce_op=nl.add, reduce_res=totals[t % RING], bias=half,
+                scale=1.0,
+            )  # fmt: skip
+        elif kind == "scaled":
+            nisa.tensor_scalar(dst=out, data=a[:, 0:columns], op0=nl.multiply, operand0=0.5)
+        elif kind == "compared and added":
+            nisa.tensor_scalar_reduce(
+                dst=out, data=a[:, 0:columns], op0=nl.greater_equal, operand0=half, reduce_op=nl.add,
+                reduce_res=totals[t % RING],
+            )  # fmt: skip
+        elif kind == "weighted sums":
+            nisa.scalar_tensor_tensor(
+                dst=out, data=sums, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=b[:, 0:columns]
+            )
+        elif kind == "sum":
+            nisa.tensor_reduce(dst=out, op=nl.add, data=a[:, 0:columns], axis=1)
+        elif kind == "narrowed":
+            nisa.tensor_copy(dst=out, src=a[:, 0:columns], engine=nisa.engine.vector)
+        elif kind == "narrowed by activation":
+            nisa.activation(dst=out, op=nl.copy, data=a[:, 0:columns])
+        elif kind == "difference":
+            nisa.tensor_tensor(dst=out, data1=a[:, 0:columns], data2=narrow, op=nl.subtract)
         elif kind == "activation of sums":
             nisa.activation(dst=out, op=nl.copy, data=sums)
         else:
             nisa.activation(dst=out, op=nl.copy, data=a[:, 0:columns])
-    return summed(totals if kind == "exp of sums" else results)
+    return summed(totals if kind in ("exp of sums", "exp", "compared and added") else results)
 
 
 @nki.jit
@@ -128,19 +159,23 @@ def selections(x, rounds=64):
 
 
 @nki.jit
-def blocks(x, y, parts=64):
-    """A block (128, 4096) in ``parts``: each times a scalar in SBUF, or, below 64 parts, plus a row of sums in PSUM."""
-    here = loaded(x)
+def blocks(x, y, parts=64, kind="scaled"):
+    """A block (128, 4096) in ``parts``: each scaled by one engine or by two in turn, or times sums or another tile."""
+    here, other = loaded(x), loaded(y)
     width = x.shape[1] // parts
     done = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
     sums = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
     nisa.nc_matmul(dst=sums, stationary=here[:, 0:ROWS], moving=here[:, 0:COLUMNS], accumulate=False)
     for t in range(parts):
         part = slice(t * width, (t + 1) * width)
-        if parts >= 64:
+        if kind == "by activation" or (kind == "by both" and t % 2):
+            nisa.activation(dst=done[:, part], op=nl.copy, data=here[:, part], scale=0.5)
+        elif kind == "scaled" or kind == "by both":
             nisa.tensor_scalar(dst=done[:, part], data=here[:, part], op0=nl.multiply, operand0=0.5)
-        else:
+        elif kind == "times sums":
             nisa.tensor_tensor(dst=done[:, part], data1=here[:, part], data2=sums, op=nl.multiply)
+        else:
+            nisa.tensor_tensor(dst=done[:, part], data1=here[:, part], data2=other[:, part], op=nl.multiply)
     out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=done)
     return out

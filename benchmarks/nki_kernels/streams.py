@@ -53,6 +53,46 @@ def gathers(w, index, times=16):
 
 
 @nki.jit
+def quarters(w, matrices, columns=8192, buffers=4, rows=32):
+    """w (matrices, 128, width) of bytes as ``stream`` has it, each tile by transfers of ``rows`` partitions.
+
+    Their addresses are found at run time, from ``matrices`` (1, matrices).
+    """
+    at = nl.ndarray(matrices.shape, dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=at, src=matrices)
+    ring = []
+    for _ in range(buffers):
+        ring.append(nl.ndarray((ROWS, columns), dtype=w.dtype, buffer=nl.sbuf))
+    total = zeros(1)
+    place, width = 0, w.shape[2]
+    for n in range(w.shape[0]):
+        for start in range(0, width, columns):
+            here = ring[place % buffers]
+            for first in range(0, ROWS, rows):
+                part = w.ap(
+                    [[width, rows], [1, columns]], offset=first * width + start, scalar_offset=at[:, n : n + 1],
+                    indirect_dim=0,
+                )  # fmt: skip
+                nisa.dma_copy(dst=here[first : first + rows, :], src=part)
+            count(total, here)
+            place += 1
+    return stored(total)
+
+
+@nki.jit
+def picked(table, index):
+    """Rows of table at the places of index (128, count): one transfer of 128 rows for each column of the index."""
+    times, width = index.shape[1], table.shape[1]
+    at = nl.ndarray((ROWS, times), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=at, src=index)
+    here = nl.ndarray((ROWS, times * width), dtype=table.dtype, buffer=nl.sbuf)
+    for t in range(times):
+        rows = table.ap([[width, ROWS], [1, width]], vector_offset=at[:, t : t + 1], indirect_dim=0)
+        nisa.dma_copy(dst=here[:, t * width : (t + 1) * width], src=rows)
+    return stored(here)
+
+
+@nki.jit
 def scatters(x, index, times=16):
     """A column of x to 128 places of HBM from an index on the device, ``times`` over."""
     at = nl.ndarray((ROWS, 1), dtype=nl.int32, buffer=nl.sbuf)

@@ -14,7 +14,11 @@ from types import MappingProxyType
 from nkisim.chip.record import Instruction, Operand
 from nkisim.hardware import PARTITIONS, Hardware
 
+FLOAT32_PASSES = 4.0  # of one product of 128 columns (arch)
+WIDEST = 512  # columns of one product, before trn3
 MIN_INTERVAL = 64  # cycles from one instruction of an engine to the next, at least (arch)
+SLOW_STORES_FROM = 2**15  # bytes between rows
+FULL_RATE_BYTES = 512  # of a descriptor (dma)
 PARTITIONS_PER_DMA_ENGINE = 8  # 128 SBUF partitions over 16 engines (dma overview)
 DMA_ENGINES = 16
 GPSIMD_SLOWDOWN = 2  # relative to VectorEngine: documented as 2 to 4 times slower
@@ -101,20 +105,28 @@ def product_columns(instruction: Instruction, machine: Hardware) -> tuple[int, i
         return 2 * rows, depth // 2, columns // 2, 1
     wide = stationary.dtype == "float32" and moving.dtype == "float32"
     onezero = instruction.options.get("is_stationary_onezero") or instruction.options.get("is_moving_onezero")
-    passes = machine.timing.float32_passes
+    passes = float32_passes(columns, machine)
     return rows, depth, columns, (passes / 2 if onezero else passes) if wide else 1
+
+
+def float32_passes(columns: int, machine: Hardware) -> float:
+    """Passes of a float32 product: four for so many columns as rows, and more for wide ones on trn1."""
+    wide = min(max(columns - PARTITIONS, 0) / (WIDEST - PARTITIONS), 1.0)
+    return FLOAT32_PASSES + wide * (machine.timing.float32_wide_passes - FLOAT32_PASSES)
 
 
 def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
     """TensorEngine: one column per cycle and pass; the stationary operand is loaded during the stream before."""
     timing = machine.timing
     rows, depth, columns, passes = product_columns(instruction, machine)
-    hz = machine.tensor_hz * timing.tensor_sustained
+    hz = machine.tensor_hz
     if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
         passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
     elif passes == 1 and min(rows, depth) < PARTITIONS // 2:
         hz /= timing.narrow_factor  # slower if less than half of the array works (docs/hardware.md#tensor-engine)
     stream = max(min(MIN_INTERVAL, depth), columns) * passes
+    if stream > PARTITIONS:  # shorter products reach the clock rate (docs/hardware.md#tensor-engine)
+        hz *= timing.tensor_sustained
     exposed = timing.load_stationary_cycles if stream < MIN_INTERVAL else 0
     cycles = timing.matmul_overhead_cycles + stream + exposed
     return Duration(cycles / hz, timing.matmul_latency_cycles / machine.tensor_hz)
@@ -140,6 +152,8 @@ def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
         elements += timing.accumulator_cycles
     if instruction.opcode in SELECTIONS:
         elements += timing.selection_cycles
+    if _mixed(instruction):
+        elements += issue + count  # one of them is brought to the other's type first, as by a copy
     busy = max(MIN_INTERVAL, issue + elements)
     return Duration(busy / hz, (max(MIN_INTERVAL, timing.access_cycles + elements) + latency - busy) / hz)
 
@@ -159,6 +173,12 @@ def _per_element(instruction: Instruction, machine: Hardware) -> float:
     if opcode == "tensor_reduce" and narrow:
         return 0.5
     return PER_ELEMENT.get(opcode, 1.0)
+
+
+def _mixed(instruction: Instruction) -> bool:
+    """Whether two tiles of SBUF that a Vector instruction reads have different types."""
+    tiles = [o for o in instruction.reads if free_size(o) > 1 and o.region.buffer == "sbuf"]
+    return instruction.opcode in TWO_INPUTS and len({o.dtype for o in tiles}) > 1
 
 
 def _contiguous(operand: Operand) -> bool:
@@ -190,7 +210,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
     pieces = max(1, math.ceil(per_engine / piece))
     rate = machine.hbm_bytes_per_s / DMA_ENGINES
     one = max(machine.dma_descriptor_s + piece / machine.dma_bytes_per_s, piece / rate)
-    one *= stride_factor(hbm, rows, machine)
+    one *= stride_factor(instruction, rows, machine)
     return Transfer(
         engines,
         pieces * one * max(1, len(instruction.reads) if instruction.opcode == "dma_compute" else 1),
@@ -201,13 +221,19 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
     )
 
 
-def stride_factor(hbm: list[Operand], rows: int, machine: Hardware) -> float:
-    """Factor on a transfer's time if the rows of its partitions are a power of two of bytes apart in HBM."""
-    for operand in hbm:
-        step = operand.strides[0] * itemsize(operand) if operand.strides and operand.shape[0] == rows > 1 else 0
-        width = math.prod(operand.shape[1:]) * itemsize(operand)
-        if step > width and step & (step - 1) == 0:
-            return machine.timing.power_of_two_factor
+def stride_factor(instruction: Instruction, rows: int, machine: Hardware) -> float:
+    """Factor on a transfer's time if the rows of its partitions are a power of two of bytes apart in HBM.
+
+    Stores with rows 2^14 bytes apart were measured at the full rate (docs/hardware.md#dma).
+    """
+    for operands, least in ((instruction.reads, 1), (instruction.writes, SLOW_STORES_FROM)):
+        for operand in operands:
+            if operand.region.buffer != "hbm" or operand.role.endswith(".index"):
+                continue
+            step = operand.strides[0] * itemsize(operand) if operand.strides and operand.shape[0] == rows > 1 else 0
+            width = math.prod(operand.shape[1:]) * itemsize(operand)
+            if step >= least and step > width and step & (step - 1) == 0:
+                return machine.timing.power_of_two_factor
     return 1.0
 
 

