@@ -26,7 +26,7 @@ import trnpy
 import trnpy.linalg
 from benchmarks._measure import gate, header, measured
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 
 LIMIT = 1.02  # trnpy over SciPy, for calls that take FROM_S or longer
 FROM_S = 100e-6

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--machine", default="trn2.48xlarge", help="an instance")
     parser.add_argument("--seconds", type=float, default=LONGEST_S, help="after which a program is left out")
     options = parser.parse_args(argv)
-    gate("tests/_report/test_ledger.py", "tests/_report/test_rented.py")
+    gate("tests/_report/test_ledger.py", "tests/_report/test_instance_cost.py")
     header(f"gain of accelerated calls, modelled: one core of {options.machine}, and all against its vCPUs", "one run")
     print(f"{'':44}{'run':>9}{'calls':>11}{'core':>8}{'all, in turn':>14}{'at once':>10}")
     rows, failed = [], False

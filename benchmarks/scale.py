@@ -279,21 +279,21 @@ def modelled_row_s() -> float:
 
 def grid_bytes(rows: int, ranks: int) -> float:
     """Bytes that a rank sends on the best grid: A (rows, ROWS) by rows, B (ROWS, ROWS) by columns, result by rows."""
-    from trnpy.dist import _blocks
+    from trnpy.dist import _grids
     from trnpy.dist._collectives import even
 
     sizes = {"i": rows, "j": ROWS, "k": ROWS}
     edges = {c: even(n, ranks) for c, n in sizes.items()}
     has = {
-        "ij": _blocks.pieces((rows, ROWS), 0, edges["i"]), "jk": _blocks.pieces((ROWS, ROWS), 1, edges["k"]),
-        "ik": _blocks.pieces((rows, ROWS), 0, edges["i"]),
+        "ij": _grids.pieces((rows, ROWS), 0, edges["i"]), "jk": _grids.pieces((ROWS, ROWS), 1, edges["k"]),
+        "ik": _grids.pieces((rows, ROWS), 0, edges["i"]),
     }  # fmt: skip
     return 8.0 * min(
         sum(
-            _blocks.received(pieces, grid.blocks(labels, [sizes[c] for c in labels], sizes))
+            _grids.received(pieces, grid.blocks(labels, [sizes[c] for c in labels], sizes))
             for labels, pieces in has.items()
         )
-        for grid in _blocks.grids(["ij", "jk"], "ik", edges, ranks)
+        for grid in _grids.grids(["ij", "jk"], "ik", edges, ranks)
     )
 
 

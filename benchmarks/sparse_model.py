@@ -136,7 +136,9 @@ def structured(machine: Hardware, columns: int) -> Iterator[tuple[tuple[str, ...
             blocks, padded = count_blocks(m), waste(count_blocks(m).in_row)
             resident, one_shot = (s * 1e3 for s in seconds(machine, m, columns))
             with trnpy.policy(device="null", machine=machine.name):
-                decision = trnpy.explain(trnpy.sparse._ops.matmul, m, np.broadcast_to(dtype(0), (m.shape[1], columns)))
+                decision = trnpy.explain(
+                    trnpy.sparse._matmul.matmul, m, np.broadcast_to(dtype(0), (m.shape[1], columns))
+                )
             host = (decision.host_s or 0.0) * 1e3
             yield (
                 name, np.dtype(dtype).name, f"{blocks.count}", f"{blocks.density:.1%}", f"{padded:.2f}",

@@ -21,14 +21,14 @@ from benchmarks.ccsd import BLOCKS, CYCLES, MIRRORED, MOLECULES, Orbitals, block
 from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
 from nkisim.table import print_table
 from trnpy._call.decisions import work_of
+from trnpy._engine.abstract_arrays import new
+from trnpy._engine.cost_model import DryRuntime
+from trnpy._engine.cost_model import tally as added_up
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.dry import DryRuntime
-from trnpy._engine.dry import tally as added_up
 from trnpy._engine.handles import combined
+from trnpy._engine.launch_counts import Tally
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.stand_ins import new
-from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
@@ -231,7 +231,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks stay", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
     machine = MACHINES[parser.parse_args(argv).machine]
-    gate("tests/_engine/test_staying.py")
+    gate("tests/_engine/test_lazy_products.py")
     found = [*(chained(row, machine) for row in ROWS), ladders(MOLECULE, machine)]
     heads = ("program", "products", "launches", "each", "MB in", "MB out", "of in and out", "modelled ms", "gain")
     lines = [line for program in found for line in program.lines()]

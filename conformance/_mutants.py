@@ -242,7 +242,7 @@ class Mutants:
 
     def _run(self, item: pytest.Item, awake: str) -> tuple[bool, list[str]]:
         """Whether ``item`` fails with one mutation ``awake``, and the rows whose device results were accepted."""
-        decisions = getattr(ledger.Process.ledger, "decisions", [])
+        decisions = getattr(ledger.ProcessLedger.ledger, "decisions", [])
         before = len(decisions)
         State.accepted.clear()
         if (engine := current_engine(current_policy())) is not None:

@@ -17,7 +17,7 @@ from conformance._listed import Entry, match
 from conformance._redirect import Redirection
 from trnpy._call.dispatch import Decision, Reason
 from trnpy._engine.engines import current_engine
-from trnpy._patch.hook import Process
+from trnpy._patch.hook import ProcessActivation
 from trnpy._report import ledger
 from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import SMALL_TILES, TILE
@@ -88,7 +88,7 @@ class Plugin:
         if outside := {i.module.__name__ for i in items if not self.redirection.covers(i.module)}:  # type: ignore[attr-defined]
             raise pytest.UsageError(f"test modules that still import the reference: {', '.join(sorted(outside))}")
         if self.patched:  # calls from SciPy's modules stay original, and its test files are among them
-            verdicts = Process.activation.verdicts
+            verdicts = ProcessActivation.activation.verdicts
             verdicts.update((item.module.__name__, False) for item in items)  # type: ignore[attr-defined]
         if SMALL_TILES:
             items[:] = [item for item in items if item.name not in LARGE]
@@ -106,11 +106,11 @@ class Plugin:
             engine.health.tried(sound=True)  # whatever the test before met
         recorder = Recorder()
         item.stash[CALLS] = recorder.decisions
-        previous, ledger.Process.ledger = ledger.Process.ledger, recorder
+        previous, ledger.ProcessLedger.ledger = ledger.ProcessLedger.ledger, recorder
         try:
             return (yield)
         finally:
-            ledger.Process.ledger = previous
+            ledger.ProcessLedger.ledger = previous
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -60,7 +60,7 @@ def _linalg() -> list[Name]:
 
 
 def _numpy_linalg() -> list[Name]:
-    from trnpy.linalg._ops import NUMPY_OPS
+    from trnpy.linalg._rows import NUMPY_OPS
 
     return _rows(NUMPY_OPS)
 

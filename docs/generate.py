@@ -22,10 +22,10 @@ from nkisim.hardware import ERROR_FACTOR
 from trnpy._call.dispatch import Op, Reason, accelerated
 from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._nki.instances import INSTANCES
-from trnpy.linalg._ops import NUMPY_OPS
-from trnpy.linalg._ops import OPS as SCIPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
+from trnpy.linalg._rows import OPS as SCIPY_OPS
+from trnpy.sparse.linalg._eigsh_lobpcg import OPS as SOLVERS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as EXPONENTIALS
-from trnpy.sparse.linalg._ops import OPS as SOLVERS
 
 ROOT = Path(__file__).parents[1]
 MACHINES = ("trn1", "trn2", "trn3")

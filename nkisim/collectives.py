@@ -16,7 +16,7 @@ import numpy as np
 
 from nkisim.chip.context import current, hardware, issue
 from nkisim.chip.dtypes import Array, is_integer, to_float32
-from nkisim.chip.ops import AluOp
+from nkisim.chip.operators import AluOp
 from nkisim.chip.registers import VirtualRegister
 from nkisim.chip.replicas import world
 from nkisim.chip.tensor import NkiTensor

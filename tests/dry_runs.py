@@ -8,10 +8,10 @@ import pytest
 import trnpy
 from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
-from trnpy._engine import dry
+from trnpy._engine import cost_model
+from trnpy._engine.abstract_arrays import Outline, StandIn, usual
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.engines import engine as at_hand
-from trnpy._engine.stand_ins import Outline, StandIn, usual
 from trnpy._nki.kernels.outputs import outputs as outputs_of
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import Policy
@@ -26,7 +26,7 @@ class Recorded(SimulatorRuntime):
 
     def run(self, name, /, *operands, **parameters):
         outputs = super().run(name, *operands, **parameters)
-        form, flops = dry.KERNELS[name](*operands, **parameters)
+        form, flops = cost_model.KERNELS[name](*operands, **parameters)
         found = outputs if isinstance(outputs, tuple) else (outputs,)
         assert tuple((b.shape, b.dtype.name) for b in found) == outputs_of(name, *operands, **parameters), name
         if flops:

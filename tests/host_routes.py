@@ -14,7 +14,7 @@ import trnpy.chem
 import trnpy.linalg
 import trnpy.sparse
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 
 NUMPYS = {op.name: accelerated(op) for op in NUMPY_OPS}
 

@@ -16,8 +16,8 @@ import trnpy
 from trnpy._call.dispatch import accelerated
 from trnpy._einsum.rows import OPS as NUMPY_PRODUCTS
 from trnpy._engine.engines import engine
-from trnpy.linalg._ops import NUMPY_OPS
-from trnpy.linalg._ops import OPS as SCIPY_LINALG
+from trnpy.linalg._rows import NUMPY_OPS
+from trnpy.linalg._rows import OPS as SCIPY_LINALG
 
 ROWS = {op.name: (accelerated(op), op.reference) for op in NUMPY_PRODUCTS + SCIPY_LINALG + NUMPY_OPS}
 OPERANDS = {"numpy.einsum": 2, "numpy.matmul": 2, "numpy.dot": 2, "numpy.inner": 2, "numpy.tensordot": 2}

@@ -31,24 +31,25 @@ CALLS = {
 # Files from the public function to the kernel, those that only pass a call on left out: see PASSED_ON.
 WAYS = {
     "eigh": [
-        "_call/dispatch", "linalg/_eigh", "linalg/_refinement", "_engine/device", "_engine/certified", "digits_matmul",
+        "_call/dispatch", "linalg/_eigh", "linalg/_refinement", "_engine/device", "_engine/float64_products",
+        "digits_matmul",
     ],
-    "einsum": ["_call/dispatch", "_einsum/plan", "_engine/device", "_engine/numbers", "matmul"],
-    "bsr @ x": ["sparse/_ops", "_call/dispatch", "sparse/_device", "_engine/device", "csr_spmm"],
+    "einsum": ["_call/dispatch", "_einsum/plan", "_engine/device", "_engine/native_products", "matmul"],
+    "bsr @ x": ["sparse/_matmul", "_call/dispatch", "sparse/_device", "_engine/device", "csr_spmm"],
 }  # fmt: skip
 # Functions that a dry run replaces, operands that are made at first use, and the proof that waits for a product.
-PASSED_ON = {"_engine/stand_ins", "_engine/proof/engine", "_engine/handles", "sparse/_classes"}
+PASSED_ON = {"_engine/abstract_arrays", "_engine/proof/engine", "_engine/handles", "sparse/_classes"}
 ENTERED = {"eigh": 34, "einsum": 28, "bsr @ x": 29}  # at most, kernels and what they share among them
 
 
 def file_of(code):
-    """The file below trnpy/ that code is of, without its ending; "" of all else and of the simulator's own."""
+    """The file below trnpy/ that code is of, without its ending; "" of all else and of the simulator's adapter."""
     # The frames of some calls carry another name, so that warnings pass them over: _base/conventions.uncounted.
     name = code.co_filename.removeprefix("<").partition(",")[0]
     if not name.startswith(str(ROOT)):
         return ""
     found = str(Path(name).relative_to(ROOT).with_suffix(""))
-    return "" if found.startswith("_nki/simulator") else found
+    return "" if found == "_nki/simulated" else found
 
 
 def traced(call, monkeypatch):

@@ -19,7 +19,7 @@ import trnpy.sparse.csgraph
 import trnpy.sparse.linalg
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._lapack_rows import LAPACK_OPS
-from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.linalg._rows import NUMPY_OPS, OPS
 from trnpy.sparse import _classes
 
 PATHS = (

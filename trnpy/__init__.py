@@ -20,7 +20,7 @@ _LAZY = {
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._call.dispatch"
     ),
-    "einsum_plan": "trnpy._einsum.shown",
+    "einsum_plan": "trnpy._einsum.plan_display",
     **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._settings.policy"),
     **dict.fromkeys(("available",), "trnpy._engine.engines"),
     **dict.fromkeys(("resident",), "trnpy._engine.residency"),

@@ -10,7 +10,7 @@ from trnpy._call.dispatch import (
     explain as explain, trace as trace
 )
 from trnpy._einsum.multi_einsum import multi_einsum as multi_einsum
-from trnpy._einsum.shown import einsum_plan as einsum_plan
+from trnpy._einsum.plan_display import einsum_plan as einsum_plan
 from trnpy._engine.engines import available as available
 from trnpy._engine.residency import resident as resident
 from trnpy._patch.patch import (

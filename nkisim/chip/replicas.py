@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from nkisim.chip.context import DEFAULT_TARGET, Mode
-from nkisim.chip.cores import CoreGroup
+from nkisim.chip.core_threads import CoreGroup
 from nkisim.chip.strictness import Strictness
 from nkisim.run.launch import Result, run
 

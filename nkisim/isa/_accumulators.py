@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim.chip.context import current, issue, note
 from nkisim.chip.dtypes import Array
-from nkisim.chip.ops import AluOp
+from nkisim.chip.operators import AluOp
 from nkisim.chip.tensor import NkiTensor
 from nkisim.hardware import PARTITIONS
 from nkisim.isa._checks import choose, per_partition, refuse, scalar_operand

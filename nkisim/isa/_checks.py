@@ -11,7 +11,7 @@ import numpy as np
 from nkisim.chip.context import hardware
 from nkisim.chip.dtypes import INTEGERS
 from nkisim.chip.errors import SimulatorError
-from nkisim.chip.ops import ACTIVATIONS, ALIASES, ALU, NO_SUCH_INSTRUCTION, Activation, AluOp, Kind
+from nkisim.chip.operators import ACTIVATIONS, ALIASES, ALU, NO_SUCH_INSTRUCTION, Activation, AluOp, Kind
 from nkisim.chip.record import Engine as EngineName
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa._enums import engine as Engine

@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.chip.context import issue, register_value
 from nkisim.chip.dtypes import Array, convert
-from nkisim.chip.ops import ALU
+from nkisim.chip.operators import ALU
 from nkisim.chip.registers import VirtualRegister
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check

@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.chip.context import issue
 from nkisim.chip.dtypes import Array
-from nkisim.chip.ops import ALU
+from nkisim.chip.operators import ALU
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check
 from nkisim.isa._accumulators import check_command, issue_running, reduce_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.chip.context import current, hardware, note
 from nkisim.chip.dtypes import STORAGE, Array
-from nkisim.chip.ops import ALU, Activation
+from nkisim.chip.operators import ALU, Activation
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check
 from nkisim.isa._accumulators import check_command, issue_running

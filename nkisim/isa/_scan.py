@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.chip.context import issue
 from nkisim.chip.dtypes import Array
-from nkisim.chip.ops import ALU, AluOp
+from nkisim.chip.operators import ALU, AluOp
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check
 from nkisim.isa._accumulators import accumulators, check_command

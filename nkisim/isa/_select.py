@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.chip.dtypes import FLOATS, STORAGE, Array
-from nkisim.chip.ops import ALU
+from nkisim.chip.operators import ALU
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check
 from nkisim.isa._accumulators import check_command, issue_running

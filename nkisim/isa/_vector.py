@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.chip.context import hardware, issue
 from nkisim.chip.dtypes import INTEGERS, Array
-from nkisim.chip.ops import AluOp
+from nkisim.chip.operators import AluOp
 from nkisim.chip.record import Engine as EngineName
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa import _checks as check

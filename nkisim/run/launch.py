@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim.chip.backend import check_cores, check_program, check_size, check_stored
 from nkisim.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run, current
-from nkisim.chip.cores import CoreGroup
+from nkisim.chip.core_threads import CoreGroup
 from nkisim.chip.dialects import DEFAULT, DIALECTS, PARSER, SEVEN, Dialect
 from nkisim.chip.dtypes import STORAGE, WIDE, Array, dtype_name
 from nkisim.chip.errors import KERNEL, SimulatorError

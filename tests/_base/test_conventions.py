@@ -144,14 +144,14 @@ def test_functions_that_take_one_matrix_are_asked_for_it(monkeypatch):
     from dataclasses import replace
 
     from trnpy._call.dispatch import accelerated
-    from trnpy.linalg import _ops
+    from trnpy.linalg import _rows
 
     def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True, lapack_driver="gesdd"):
         if a.ndim > 2:
             raise ValueError("expected matrix")
         return scipy.linalg.svd(a, full_matrices, compute_uv)
 
-    row = next(op for op in _ops.OPS if op.name == "scipy.linalg.svd")
+    row = next(op for op in _rows.OPS if op.name == "scipy.linalg.svd")
     ours = accelerated(replace(row, reference=svd))
     with trnpy.trace() as log, pytest.raises(ValueError, match="expected matrix"):
         ours(STACK)

@@ -13,9 +13,9 @@ from trnpy._call.dispatch import accelerated
 from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.linalg._rows import NUMPY_OPS, OPS
+from trnpy.sparse.linalg._eigsh_lobpcg import OPS as SOLVERS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
-from trnpy.sparse.linalg._ops import OPS as SOLVERS
 
 N = 10**6
 # Bytes that a look may allocate: a row of the operand and its copies, of 16 MB for complex128, where the operand has

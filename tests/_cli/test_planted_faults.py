@@ -7,8 +7,8 @@ import pytest
 
 from trnpy._cli.faults import ROWS, Campaign, main
 from trnpy._cli.healthy import HEALTHY, HOSTILE, PRODUCTS, alarms, hostile, refused
-from trnpy._engine.planted import DAMAGES, KINDS, sound_engines
-from trnpy._engine.proof import products
+from trnpy._engine.fault_injection import DAMAGES, KINDS, sound_engines
+from trnpy._engine.proof import checksums
 
 SAMPLE = ["matmul float64", "matmul float32", "matmul bf16", "matmul int64", "csr @", "lu", "solve", "eigvalsh of some"]
 
@@ -29,7 +29,7 @@ def test_no_planted_fault_leaves_an_error_above_its_target(row):
 
 
 def test_without_proofs_the_campaign_finds_silent_errors(monkeypatch):
-    monkeypatch.setattr(products, "accept", lambda *_, **__: None)
+    monkeypatch.setattr(checksums, "accept", lambda *_, **__: None)
     silent = {f.kind for f, e in outcomes("matmul float32") if e is not None and not e <= 1}
     assert {"zeros", "stale", "tiles swapped"} <= silent
 
@@ -55,8 +55,8 @@ def test_no_check_fails_a_sound_result_of_hostile_data(name):
 
 def test_healthy_calls_on_hostile_data_are_not_taken_for_faults(monkeypatch):
     assert list(alarms(300, seed=1)) == []
-    monkeypatch.setattr(products, "CERTIFIED", 1e-3)
-    monkeypatch.setattr(products, "DEVIATIONS", 1e-3)
+    monkeypatch.setattr(checksums, "CERTIFIED", 1e-3)
+    monkeypatch.setattr(checksums, "DEVIATIONS", 1e-3)
     assert next(alarms(300, seed=1))
 
 
@@ -65,7 +65,7 @@ def test_the_command_prints_a_table_and_fails_if_an_error_is_silent(capsys, monk
     said = capsys.readouterr().out
     assert "matmul float32" in said and f"{len(KINDS)} faults" in said and ": 0 silent (seed 0)" in said
     with monkeypatch.context() as without:
-        without.setattr(products, "accept", lambda *_, **__: None)
+        without.setattr(checksums, "accept", lambda *_, **__: None)
         assert main(["--rows", "matmul float32", "--faults", "12"]) == 1
     assert main(["--healthy", "20"]) == 0 and "20 healthy calls" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:

@@ -19,7 +19,7 @@ from trnpy._call import dispatch
 from trnpy._cli import doctor, runner
 from trnpy._nki.device import detect
 from trnpy._patch.patch import _select
-from trnpy._report.small import EXACT, STRIDE
+from trnpy._report.small_calls import EXACT, STRIDE
 from trnpy._settings import calibration, host_rates
 from trnpy._settings.host_rates import machine_id
 
@@ -239,11 +239,18 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
     loaded = run(folder, "-m", "trnpy", "-c", code.format(found=given))[1].split()
     assert not given & {*loaded}
     assert {name.removeprefix("trnpy.") for name in loaded} - {"_patch._gate"} == {
-        *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call", "_call.first"),
-        *("_report", "_report.ledger", "_report.small", "_report.tally", "_report.comparisons", "_report.files"),
-        *("_report.unrouted", "_engine", "_engine.parts", "_settings", "_settings.policy", "_settings.tile"),
+        *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call", "_call.fast_path"),
+        *("_report", "_report.ledger", "_report.small_calls", "_report.tally", "_report.comparisons", "_report.files"),
+        *("_report.sampler", "_engine", "_engine.time_parts", "_settings", "_settings.policy", "_settings.tile"),
         *("_nki", "_nki.instances", "nkisim", "nkisim.hardware"),
-        *("_base", "_base.blocks", "_base.conventions", "_base.distribution", "_base.launched", "_base.locks"),
+        *(
+            "_base",
+            "_base.context_settings",
+            "_base.conventions",
+            "_base.distribution",
+            "_base.ranks_env",
+            "_base.locks",
+        ),
         *("_base.processors", "_base.records"),
     }
 

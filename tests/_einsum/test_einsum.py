@@ -17,7 +17,7 @@ from trnpy._einsum import product
 from trnpy._engine.engines import HOST, engine
 from trnpy._host import pairwise
 from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import Attention, Policy, Process
+from trnpy._settings.policy import Attention, Policy, ProcessPolicy
 
 SIZES = dict(zip("abcdefghijklmnopqrstuvwxyzL", itertools.cycle((3, 2, 4)), strict=False)) | {"i": 3, "j": 4, "k": 5}
 
@@ -232,7 +232,7 @@ def test_every_case_with_every_option(options):
 def test_a_process_that_asked_for_nothing_gets_the_same(dtype, options, monkeypatch):
     """Twice: calls are answered by what the first ones found."""
     monkeypatch.setattr(Attention, "asked", False)
-    monkeypatch.setattr(Process, "policy", Policy(device="none"))
+    monkeypatch.setattr(ProcessPolicy, "policy", Policy(device="none"))
     large = (
         ("ij,jk->ki", (130, 70), (70, 90)),
         ("ij,jk,kl->il", (30, 70), (70, 40), (40, 30)),

@@ -8,10 +8,10 @@ import pytest
 
 from nkisim.hardware import TRN2
 from trnpy._engine import tuning
+from trnpy._engine.abstract_arrays import new
+from trnpy._engine.cost_model import DryRuntime, tally
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.dry import DryRuntime, tally
 from trnpy._engine.precision import Facts
-from trnpy._engine.stand_ins import new
 from trnpy._engine.tuning import (
     ALONG,
     ALONG_DIGITS,

@@ -10,7 +10,7 @@ from nkisim.hardware import TRN2
 from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.handles import Refused, stored
-from trnpy._engine.proof import products
+from trnpy._engine.proof import checksums
 from trnpy._engine.proof.engine import Proving
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.sparse.linalg._expm_multiply import usual_products
@@ -23,7 +23,7 @@ def matrix(*shape, seed=0):
 
 
 def excess(a, b, c, **options):
-    return products.excess_by(products.kept(a), b, c, **options)
+    return checksums.excess_by(checksums.kept(a), b, c, **options)
 
 
 @pytest.mark.parametrize("right", HOSTILE)
@@ -55,24 +55,24 @@ def test_constants_whose_roundings_have_one_sign_pass():
 def test_every_element_that_is_wrong_by_what_the_proof_of_a_whole_product_sees_is_seen():
     a = np.exp(8 * matrix(N, 1)) * matrix(N, N, seed=1)  # rows of unlike size
     b = matrix(N, 3, seed=2)
-    c, of = a @ b, products.kept(a)
-    seen = 4 * products.CERTIFIED * np.finfo(float).eps / 2 * np.sqrt(1.08 * N)
+    c, of = a @ b, checksums.kept(a)
+    seen = 4 * checksums.CERTIFIED * np.finfo(float).eps / 2 * np.sqrt(1.08 * N)
     least = seen * np.outer(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=0))
     for i, j in np.ndindex(c.shape):
         wrong = c.copy()
         wrong[i, j] += 1.01 * least[i, j]
-        assert products.excess_by(of, b, wrong) > 1
+        assert checksums.excess_by(of, b, wrong) > 1
 
 
 def test_blocks_of_other_operands_and_exchanged_elements_are_seen():
     a, b = matrix(N, N), matrix(N, 3, seed=1)
-    of, c = products.kept(a), a @ b
-    assert products.excess_by(of, b, a @ matrix(N, 3, seed=2)) > 1
-    assert products.excess_by(of, b, c[:, ::-1]) > 1
+    of, c = checksums.kept(a), a @ b
+    assert checksums.excess_by(of, b, a @ matrix(N, 3, seed=2)) > 1
+    assert checksums.excess_by(of, b, c[:, ::-1]) > 1
     for i in range(N - 1):
         wrong = c.copy()
         wrong[[i, i + 1]] = wrong[[i + 1, i]]
-        assert products.excess_by(of, b, wrong) > 1
+        assert checksums.excess_by(of, b, wrong) > 1
 
 
 @pytest.mark.parametrize("digits", [3, 5, 7])
@@ -87,23 +87,23 @@ def test_products_of_few_digits_have_as_much_tolerance_as_the_proof_of_a_whole_p
 def test_what_may_overflow_is_refused_and_what_may_not_is_wrong():
     a, b = np.full((40, 40), 1e200), np.full((40, 1), 1e200)
     with pytest.raises(Refused, match="may overflow"):
-        products.prove_by(products.kept(a), a, b, np.full((40, 1), np.inf))
-    with pytest.raises(products.Wrong):
-        products.prove_by(products.kept(a / 1e200), a / 1e200, b / 1e200, np.full((40, 1), np.nan))
+        checksums.prove_by(checksums.kept(a), a, b, np.full((40, 1), np.inf))
+    with pytest.raises(checksums.Wrong):
+        checksums.prove_by(checksums.kept(a / 1e200), a / 1e200, b / 1e200, np.full((40, 1), np.nan))
 
 
 def test_weights_are_of_one_operand_and_both_its_sides_and_of_no_other():
     a, b, wide = (stored(matrix(*shape)) for shape in ((40, 40), (40, 2), (2, 40)))
     for _ in range(3):
-        products.prove_kept(a, b, a.values @ b.values)
-        products.prove_kept(wide, a, wide.values @ a.values)  # of the transpose
-    with pytest.raises(products.Wrong):
-        products.prove_kept(a, b, a.values @ b.values + 1)
-    with pytest.raises(products.Wrong):
-        products.prove_kept(wide, a, wide.values @ a.values + 1)
+        checksums.prove_kept(a, b, a.values @ b.values)
+        checksums.prove_kept(wide, a, wide.values @ a.values)  # of the transpose
+    with pytest.raises(checksums.Wrong):
+        checksums.prove_kept(a, b, a.values @ b.values + 1)
+    with pytest.raises(checksums.Wrong):
+        checksums.prove_kept(wide, a, wide.values @ a.values + 1)
     assert set(a.store.proofs) == {False, True} and not b.store.proofs and not wide.store.proofs
     again = stored(a.values)
-    products.prove_kept(again, b, a.values @ b.values)
+    checksums.prove_kept(again, b, a.values @ b.values)
     assert not np.array_equal(again.store.proofs[False].weights, a.store.proofs[False].weights)
 
 
@@ -130,7 +130,7 @@ def test_a_fault_in_a_later_product_of_a_handle_is_noticed():
         for seed in (1, 2):
             b = matrix(N, 3, seed=seed)
             np.testing.assert_allclose(engine.get(engine.matmul(a, b)), matrix(N, N) @ b, rtol=1e-10, atol=1e-12)
-        with pytest.raises(products.Wrong):
+        with pytest.raises(checksums.Wrong):
             engine.get(engine.matmul(a, matrix(N, 3, seed=3)))
 
 

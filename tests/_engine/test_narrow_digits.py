@@ -7,8 +7,8 @@ from test_digits import error, family
 from nkisim.hardware import TRN2
 from nkisim.isa import _tensor_engine
 from trnpy._cli import probes
-from trnpy._engine import certified, certified_stacks
 from trnpy._engine import digits as _digits
+from trnpy._engine import float64_products, float64_stacks
 from trnpy._engine.engines import DeviceEngine, Refused
 from trnpy._engine.precision import Facts, probed
 from trnpy._engine.tuning import Buckets
@@ -19,7 +19,7 @@ COUNTS = sorted(set(_digits.NARROW.values()))
 
 
 def device(bits=SEVEN):
-    return certified.Device(SimulatorRuntime(TRN2), Buckets(), bits=bits)
+    return float64_products.Device(SimulatorRuntime(TRN2), Buckets(), bits=bits)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -49,12 +49,12 @@ def test_products_are_certified(kind):
     a, b = family(kind, 40, 300, 50, np.random.default_rng(0))
     used = device()
     try:
-        assert error(certified.matmul(used, a, b), a, b) <= 4.0
-    except certified.Uncertified:
+        assert error(float64_products.matmul(used, a, b), a, b) <= 4.0
+    except float64_products.Uncertified:
         assert kind == "entries 1e+-8"
         return
     assert ("bits", SEVEN) in {p for v in used.runtime.counters.variants for p in v[2]}
-    g = certified.gram(used, a)
+    g = float64_products.gram(used, a)
     np.testing.assert_array_equal(g, g.T)
     assert error(g, a, a.T) <= 4.0
 
@@ -62,9 +62,9 @@ def test_products_are_certified(kind):
 def test_complex_products_and_stacks_are_certified():
     rng = np.random.default_rng(0)
     a = rng.standard_normal((3, 20, 30)) + 1j * rng.standard_normal((3, 20, 30))
-    c = certified_stacks.matmul(device(), a, a.conj().mT)
+    c = float64_stacks.matmul(device(), a, a.conj().mT)
     np.testing.assert_allclose(c, a @ a.conj().mT, rtol=1e-14, atol=1e-13)
-    np.testing.assert_allclose(certified.matmul(device(), a[0], a[1].T), a[0] @ a[1].T, rtol=1e-14, atol=1e-13)
+    np.testing.assert_allclose(float64_products.matmul(device(), a[0], a[1].T), a[0] @ a[1].T, rtol=1e-14, atol=1e-13)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_where_sums_keep_22_bits_the_probes_choose_digits_of_seven(keeps_22_bits
     assert probed("simulator", "trn2").content.bits == SEVEN
     a, b = np.random.default_rng(0).uniform(0.8, 1, (2, 60, 60))  # the largest digits, and no cancellation
     a, b = np.tile(a, (1, 10)), np.tile(b, (10, 1))
-    assert error(certified.matmul(device(bits=8), a, b), a, b) > 4.0
+    assert error(float64_products.matmul(device(bits=8), a, b), a, b) > 4.0
     e = DeviceEngine(SimulatorRuntime(TRN2))
     assert error(e.matmul(a, b), a, b) <= 4.0
     assert error(e.gram(a), a, a.T) <= 4.0

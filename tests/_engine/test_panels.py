@@ -9,13 +9,13 @@ import pytest
 import trnpy
 from nkisim.hardware import TRN2
 from trnpy._engine import panels
+from trnpy._engine.abstract_arrays import new
+from trnpy._engine.cost_model import DryRuntime, tally
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.dry import DryRuntime, tally
 from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
-from trnpy._engine.proof import products
+from trnpy._engine.proof import checksums
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.stand_ins import new
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.kernels.shared.parameters import TILE
 from trnpy._nki.runtime import DeviceError
@@ -71,7 +71,7 @@ def test_rows_that_are_wrong_are_noticed_and_no_thread_is_left():
             return found
 
     a, b = operands(3 * TILE)
-    with trnpy.policy(force=True), pytest.raises(products.Wrong):
+    with trnpy.policy(force=True), pytest.raises(checksums.Wrong):
         Proving(DeviceEngine(Wrong(OVERLAPPING), Tuning(), Facts())).matmul(a, b)
     a[2 * TILE] = np.inf
     with trnpy.policy(force=True), pytest.raises(Refused, match="NaN or infinity"):

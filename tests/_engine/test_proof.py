@@ -14,7 +14,7 @@ from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._engine.proof import integers, products
+from trnpy._engine.proof import checksums, integers
 from trnpy._engine.proof.weights import PROBES, weights
 from trnpy._nki.simulated import SimulatorRuntime
 
@@ -119,7 +119,7 @@ def test_products_of_blas_of_hostile_data_pass(left, right):
             a, b = a.astype(dtype), b.astype(dtype)
             c = a @ b
         if all(np.isfinite(x).all() for x in (a, b, c)):
-            assert products.excess(a, b, c) <= 1
+            assert checksums.excess(a, b, c) <= 1
 
 
 def test_products_of_one_row_column_or_term_pass_in_any_layout():
@@ -129,8 +129,8 @@ def test_products_of_one_row_column_or_term_pass_in_any_layout():
         for left, right in [(a, b), (np.asfortranarray(a), b.copy()), (a.copy(), np.asfortranarray(b))]:
             c = left @ right
             for found in (c, np.asfortranarray(c), np.repeat(c, 2, axis=1)[:, ::2]):
-                assert products.excess(left, right, found) <= 1
-                assert products.excess(left, right, found + 1) > 1
+                assert checksums.excess(left, right, found) <= 1
+                assert checksums.excess(left, right, found + 1) > 1
 
 
 def constants():
@@ -146,9 +146,9 @@ def test_products_of_constants_by_blas_are_allowed_its_error(form, fails):
     """Equal numbers that are added one after another may err by K/2 u of their sum, certified products by 4 u."""
     for a, b, exact in constants():
         terms = a.shape[1]
-        erring = [products.excess(a, b, exact * (1 + terms / 2 * 2.0**-53), form) for _ in range(20)]
+        erring = [checksums.excess(a, b, exact * (1 + terms / 2 * 2.0**-53), form) for _ in range(20)]
         assert (max(erring) > 1) == fails, (terms, max(erring))
-        wrong = [products.excess(a, b, exact * (1 + 100 * terms * 2.0**-53), form) for _ in range(20)]
+        wrong = [checksums.excess(a, b, exact * (1 + 100 * terms * 2.0**-53), form) for _ in range(20)]
         assert max(wrong) > 1  # equal errors cancel in the sums of one call in a thousand
 
 
@@ -159,38 +159,38 @@ def test_single_precision_products_of_constants_may_err_by_what_sums_of_512_do(d
         a, b, terms = a.astype(dtype), b.astype(dtype), a.shape[1]
         c = (a.astype(np.result_type(dtype, "f8")) @ b).astype(dtype)
         for _ in range(20):
-            assert products.excess(a, b, (c * (1 + min(terms, 512) / 2 * 2.0**-24)).astype(dtype)) <= 1
+            assert checksums.excess(a, b, (c * (1 + min(terms, 512) / 2 * 2.0**-24)).astype(dtype)) <= 1
             one = c.copy()
             one[1, 1] *= 1.01
-            assert products.excess(a, b, one) > 1
-        assert max(products.excess(a, b, (c * 1.001).astype(dtype)) for _ in range(20)) > 1
+            assert checksums.excess(a, b, one) > 1
+        assert max(checksums.excess(a, b, (c * 1.001).astype(dtype)) for _ in range(20)) > 1
 
 
 def test_products_of_constants_by_the_installed_blas_are_accepted():
     for terms, value in [(60, 1 / 3), (384, 1 / 3), (1000, 0.7)]:
         for _, dtype in itertools.product(range(20), ("f4", "c8")):
             a, b = np.full((30, terms), value, dtype), np.full((terms, 30), value, dtype)
-            assert products.excess(a, b, a @ b) <= 1, (terms, value, dtype)
+            assert checksums.excess(a, b, a @ b) <= 1, (terms, value, dtype)
         a, b = np.full((30, terms), value), np.full((terms, 30), value)
-        assert max(products.excess(a, b, a @ b, "float64") for _ in range(50)) <= 1
+        assert max(checksums.excess(a, b, a @ b, "float64") for _ in range(50)) <= 1
 
 
 def test_the_second_look_errs_little_on_constants(monkeypatch):
-    monkeypatch.setattr(products, "TERMS", products.TERMS[1:])
+    monkeypatch.setattr(checksums, "TERMS", checksums.TERMS[1:])
     for a, b, exact in constants():
-        assert max(products.excess(a, b, exact) for _ in range(10)) < 0.5
+        assert max(checksums.excess(a, b, exact) for _ in range(10)) < 0.5
 
 
 def test_the_second_look_decides(monkeypatch):
     """Long sums take a right product of constants for a wrong one; it passes, and wrong ones do not."""
-    monkeypatch.setattr(products, "CERTIFIED", products.CERTIFIED / 3)
+    monkeypatch.setattr(checksums, "CERTIFIED", checksums.CERTIFIED / 3)
     for terms, accepted in [((4096,), False), ((4096, 1), True)]:
-        monkeypatch.setattr(products, "TERMS", terms)
-        found = [products.excess(a, b, exact) for a, b, exact in constants()]
+        monkeypatch.setattr(checksums, "TERMS", terms)
+        found = [checksums.excess(a, b, exact) for a, b, exact in constants()]
         assert (max(found) <= 1) == accepted, found
     for a, b, exact in constants():
         exact[0, -1] *= 1 + 1e-11
-        assert products.excess(a, b, exact) > 1
+        assert checksums.excess(a, b, exact) > 1
 
 
 @pytest.mark.parametrize("left", [*HOSTILE][:8])
@@ -201,7 +201,7 @@ def test_an_element_that_is_wrong_by_far_less_than_the_norm_is_noticed(left):
     for i, j in rng.integers(0, 60, (40, 2)):
         wrong = a @ b
         wrong[i, j] += 1e-12 * size[i, j]
-        assert not products.excess(a, b, wrong) <= 1
+        assert not checksums.excess(a, b, wrong) <= 1
 
 
 def test_mixed_dtypes_and_underflow_are_no_faults():
@@ -227,8 +227,8 @@ def test_mixed_dtypes_and_underflow_are_no_faults():
 
 
 def test_the_check_is_to_blame_where_the_hosts_own_result_fails_it(monkeypatch):
-    monkeypatch.setattr(products, "CERTIFIED", 0.0)
-    monkeypatch.setattr(products, "DEVIATIONS", 0.0)
+    monkeypatch.setattr(checksums, "CERTIFIED", 0.0)
+    monkeypatch.setattr(checksums, "DEVIATIONS", 0.0)
     a, b = operands("f8", 200)
     with engine(RecordingEngine()) as sound, trnpy.policy(force=True), trnpy.trace() as log:
         np.testing.assert_array_equal(trnpy.matmul(a, b), a @ b)
@@ -245,10 +245,10 @@ def planted(engine, kept, digits):
 @pytest.mark.parametrize("fault", [zeros, tile, columns, rows])
 @pytest.mark.parametrize("digits", [None, 5, 7])
 def test_a_wrong_product_of_handles_is_noticed_where_it_is_fetched(fault, digits):
-    with pytest.raises(products.Wrong, match="wrong by"):
+    with pytest.raises(checksums.Wrong, match="wrong by"):
         planted(DeviceEngine(Planted(fault)), operands("f8"), digits)
     if digits is None:
-        with pytest.raises(products.Wrong, match="not exact"):
+        with pytest.raises(checksums.Wrong, match="not exact"):
             planted(DeviceEngine(Planted(fault)), operands("i8"), None)
 
 
@@ -258,7 +258,7 @@ def test_a_wrong_gram_matrix_of_a_handle_is_noticed_where_it_is_fetched(monkeypa
     assert device.get(device.gram(h)).any()
     get = device.runtime.get
     monkeypatch.setattr(device.runtime, "get", lambda buffer: get(buffer) * (buffer.dtype != np.int32))
-    with pytest.raises(products.Wrong, match="wrong by"):
+    with pytest.raises(checksums.Wrong, match="wrong by"):
         device.get(device.gram(h))
 
 

@@ -8,14 +8,14 @@ from doubles import RecordingEngine
 
 from nkisim.hardware import TRN2
 from trnpy._engine import at_once
+from trnpy._engine.abstract_arrays import new
+from trnpy._engine.cost_model import DryRuntime, tally
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.dry import DryRuntime, tally
 from trnpy._engine.handles import stored
+from trnpy._engine.launch_counts import CONVERSION_S
 from trnpy._engine.precision import Facts
-from trnpy._engine.proof import products
+from trnpy._engine.proof import checksums
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.stand_ins import new
-from trnpy._engine.tally import CONVERSION_S
 from trnpy._engine.tuning import Tuning
 from trnpy._settings.host_rates import current_rates
 
@@ -43,7 +43,7 @@ summed = threading.Event()
 @pytest.fixture
 def threads(monkeypatch):
     """The names of the threads that sum operands."""
-    names, sums = [], products.sums
+    names, sums = [], checksums.sums
 
     def recorded(*args, **options):
         names.append(threading.current_thread().name)
@@ -52,7 +52,7 @@ def threads(monkeypatch):
         return found
 
     summed.clear()
-    monkeypatch.setattr(products, "sums", recorded)
+    monkeypatch.setattr(checksums, "sums", recorded)
     return names
 
 
@@ -70,22 +70,22 @@ def test_operands_are_summed_while_a_device_computes_and_its_product_is_proved(t
 
 def test_operands_that_stay_are_summed_before_the_words_of_their_product_arrive(threads):
     a, b = operands()
-    prove = products.begun(stored(a), stored(b), 7, True)
+    prove = checksums.begun(stored(a), stored(b), 7, True)
     assert summed.wait(10) and threads == ["trnpy beside"]
     prove(a @ b)
-    with pytest.raises(products.Wrong, match="wrong by"):
-        products.begun(stored(a), stored(b), 7, True)(a @ b + 1e-6)
+    with pytest.raises(checksums.Wrong, match="wrong by"):
+        checksums.begun(stored(a), stored(b), 7, True)(a @ b + 1e-6)
 
 
 def test_a_wrong_product_is_noticed(threads):
     engine = Beside()
     engine.wrong = 1e-2
-    with pytest.raises(products.Wrong):
+    with pytest.raises(checksums.Wrong):
         Proving(engine).matmul(*operands())
 
 
 def test_small_operands_and_other_engines_take_no_thread(threads):
-    small = int((products.BESIDE / 2) ** 0.5) - 1
+    small = int((checksums.BESIDE / 2) ** 0.5) - 1
     summed.set()
     Proving(Beside()).matmul(*operands(small))
     Proving(RecordingEngine()).matmul(*operands())

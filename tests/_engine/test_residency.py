@@ -18,7 +18,7 @@ from trnpy._call.dispatch import decide
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, Reuse, fingerprint, pinned, place
-from trnpy._nki.runtime import Buffer, Memory
+from trnpy._nki.runtime import Buffer, DeviceMemory
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
@@ -168,7 +168,7 @@ def test_freed_arrays_are_dropped(device):
 
 def test_buffers_of_threads_are_all_counted_and_all_given_back():
     """One thread counts what is held while others take and free: a set would change its size under it."""
-    memory, interval = Memory(1 << 40), sys.getswitchinterval()
+    memory, interval = DeviceMemory(1 << 40), sys.getswitchinterval()
 
     def take():
         for _ in range(2000):

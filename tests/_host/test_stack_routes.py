@@ -13,11 +13,11 @@ from linalg.matrices import FAMILIES, hermitian, positive
 
 import trnpy.linalg
 from trnpy._call.dispatch import Reason, accelerated
-from trnpy._call.first import Memory
+from trnpy._call.fast_path import Verdicts
 from trnpy._engine import lapack
 from trnpy._host import eigenpairs, stack_routes, stacks
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 
 DTYPES = ("f4", "f8", "c8", "c16")
 DOUBLE = ("f8", "c16")  # NumPy's gufuncs have no single precision
@@ -34,9 +34,9 @@ def every_route_pays(monkeypatch):
     """
     monkeypatch.setattr(stack_routes, "pays", lambda name: True)
     monkeypatch.setattr(stack_routes, "own", lambda name: False)
-    Memory.known.verdicts.clear()  # decisions of calls of the same kind
+    Verdicts.known.verdicts.clear()  # decisions of calls of the same kind
     yield
-    Memory.known.verdicts.clear()
+    Verdicts.known.verdicts.clear()
 
 
 def untraced(name, *args, **kwargs):
@@ -508,7 +508,7 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
             for k, c in current_rates().curves.items()}  # fmt: skip
     slow["eigh"] = current_rates().curves["eigh"]
     rates = HostRates(slow, 1e10, True, "a test")
-    for module in ("quick", "dispatch"):
+    for module in ("decision_cache", "dispatch"):
         monkeypatch.setattr(f"trnpy._call.{module}.current_rates", lambda: rates)
     with trnpy.trace() as log:
         trnpy.linalg.eigh(hermitian("random", 130, "f8"))

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import nkisim
 import trnpy
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -68,6 +69,7 @@ def test_the_suites_of_rows_with_routes_pass_with_an_empty_table():
 
 
 def test_trnpy_works_without_the_folder(tmp_path):
-    package = pathlib.Path(trnpy.__file__).parent
-    shutil.copytree(package, tmp_path / "trnpy", ignore=shutil.ignore_patterns("_host", "__pycache__"))
+    for package in (trnpy, nkisim):
+        place = pathlib.Path(package.__file__).parent
+        shutil.copytree(place, tmp_path / place.name, ignore=shutil.ignore_patterns("_host", "__pycache__"))
     run("-c", USES, path=(tmp_path,), folder=tmp_path)

@@ -13,12 +13,12 @@ import pytest
 import trnpy
 from nkisim.hardware import MACHINES, TRN1, TRN2
 from nkisim.run.launch import Simulation
-from trnpy._base import launched
+from trnpy._base import ranks_env
 from trnpy._call.dispatch import Reason
 from trnpy._cli import doctor, timings
 from trnpy._engine import engines, tuning
-from trnpy._engine.cores import Cores
 from trnpy._engine.engines import DeviceEngine, engine
+from trnpy._engine.multicore import Cores
 from trnpy._nki import device
 from trnpy._nki.device import (
     NeuronRuntime,
@@ -146,7 +146,7 @@ def test_a_launch_that_hangs_is_a_timeout_and_what_follows_does_not_wait_for_it(
     over, hangs, limit, launched = threading.Event(), [True], [0.05], []
 
     def kernel(name):
-        launched.append(name)
+        ranks_env.append(name)
         if hangs.pop() if hangs else False:
             over.wait(60)
         return simulated(name)
@@ -315,7 +315,7 @@ def test_a_product_is_divided_over_two_cores_that_work_at_the_same_time(monkeypa
 )
 def test_ranks_on_one_host_take_a_core_each(environ, core, monkeypatch):
     assert own_core(environ) == core
-    for name in ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", *launched.LOCAL, *launched.LOCAL.values()):
+    for name in ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", *ranks_env.LOCAL, *ranks_env.LOCAL.values()):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

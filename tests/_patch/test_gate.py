@@ -15,7 +15,7 @@ import trnpy
 from trnpy._call.decisions import Op
 from trnpy._cli import doctor
 from trnpy._patch import hook, patch
-from trnpy._report.small import EXACT, STRIDE
+from trnpy._report.small_calls import EXACT, STRIDE
 from trnpy._settings import policy as policies
 from trnpy._settings.policy import Attention
 
@@ -353,13 +353,13 @@ def test_the_first_call_after_a_change_is_decided(recorded, change):
 
 
 def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
-    ledger = hook._ledger.Process.ledger
-    monkeypatch.setattr(hook._ledger.Process, "ledger", None)
+    ledger = hook._ledger.ProcessLedger.ledger
+    monkeypatch.setattr(hook._ledger.ProcessLedger, "ledger", None)
     monkeypatch.setattr(Attention, "asked", False)
     np.dot(LARGE, LARGE)  # decided: from now on the policy is known
     for _ in range(100):
         assert np.array_equal(np.dot(A, A), A @ A)
-    monkeypatch.setattr(hook._ledger.Process, "ledger", ledger)
+    monkeypatch.setattr(hook._ledger.ProcessLedger, "ledger", ledger)
     np.dot(A, A)
     assert counts(recorded) == [1]
 

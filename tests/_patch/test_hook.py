@@ -19,7 +19,7 @@ from patching import FUNCTIONS, LARGE, NAMES, ORIGINALS, A, einsum, pristine, st
 
 import trnpy
 from trnpy._einsum import rows as einsum_rows
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 

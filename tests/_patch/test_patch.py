@@ -22,7 +22,7 @@ from trnpy._einsum import rows as einsum_rows
 from trnpy._patch.hook import LIBRARIES, METHODS, Hook, compiled, enters
 from trnpy._patch.patch import ROWS, _here, _row, patch_rows
 from trnpy._settings.policy import current_policy
-from trnpy.linalg import _ops
+from trnpy.linalg import _rows
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def test_names_that_need_no_row_yet_are_those_of_the_rows():
         assert [_row(f"{namespace}.{name}").name for name in names.split()] == [
             f"{namespace}.{name}" for name in names.split()
         ]
-    for namespace, rows in (("numpy", einsum_rows.OPS), ("scipy.linalg", _ops.OPS), ("numpy.linalg", _ops.NUMPY_OPS)):
+    for namespace, rows in (("numpy", einsum_rows.OPS), ("scipy.linalg", _rows.OPS), ("numpy.linalg", _rows.NUMPY_OPS)):
         assert {op.name for op in rows} == {f"{namespace}.{name}" for name in ROWS[namespace][2].split()}
 
 

@@ -4,7 +4,7 @@ import ledgers
 import pytest
 
 from nkisim.hardware import ERROR_FACTOR
-from trnpy._engine.parts import Parts
+from trnpy._engine.time_parts import Parts
 from trnpy._report.advice import BOTH, KEEP, STACKED, priced
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page

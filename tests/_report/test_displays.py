@@ -6,7 +6,7 @@ import scipy.sparse
 
 import trnpy
 from trnpy._report.files import source
-from trnpy._report.shown import table
+from trnpy._report.html_table import table
 
 A = np.ones((300, 300))
 

@@ -24,17 +24,17 @@ from nkisim.hardware import ERROR_FACTOR
 from trnpy._base import processors
 from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._engine.stand_ins import usual
+from trnpy._engine.abstract_arrays import usual
 from trnpy._report import ledger as ledger_module
-from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, profile, report
+from trnpy._report.ledger import EVENTS, SITES, Ledger, ProcessLedger, profile, report
 from trnpy._report.page import page
 from trnpy._settings.policy import HYSTERESIS, policy
 
 
 @pytest.fixture(autouse=True)
 def nothing_recorded(monkeypatch):
-    monkeypatch.setattr(Process, "ledger", None)
-    monkeypatch.setattr(Process, "last", None)
+    monkeypatch.setattr(ProcessLedger, "ledger", None)
+    monkeypatch.setattr(ProcessLedger, "last", None)
 
 
 def doubled(x):
@@ -359,11 +359,11 @@ def test_an_enclosing_ledger_has_the_calls_of_the_inner_one_too():
         call(np.ones(8))
         with profile() as inner:
             call(np.ones(8))
-        assert Process.ledger is outer
+        assert ProcessLedger.ledger is outer
     assert inner.what_if().calls == 1
     assert outer.what_if().calls == 2
     assert outer.what_if().accelerated_s > inner.what_if().accelerated_s > 0
-    assert Process.ledger is None
+    assert ProcessLedger.ledger is None
 
 
 def test_blocks_that_end_in_another_order_have_their_calls_and_leave_nothing_open():
@@ -378,7 +378,7 @@ def test_blocks_that_end_in_another_order_have_their_calls_and_leave_nothing_ope
         blocks[i].__exit__(None, None, None)
         function(x)
     assert [ledger.what_if().calls for ledger in opened] == [4, 2, 3]
-    assert Process.ledger is None and Process.opened == ()
+    assert ProcessLedger.ledger is None and ProcessLedger.opened == ()
 
 
 def test_a_call_belongs_to_the_nearest_frame_outside_the_libraries():
@@ -475,7 +475,7 @@ def test_a_call_around_thousands_of_others_counts_no_second_twice():
 
 def test_recording_is_off_unless_asked_for():
     accelerated(make_op())(np.ones(2))
-    assert Process.ledger is None and report().tallies == []
+    assert ProcessLedger.ledger is None and report().tallies == []
 
 
 def test_machines_are_never_added_together():

@@ -17,8 +17,8 @@ from trnpy._report.ranks import Rank, by_line, imbalance, parsed, payload
 from trnpy._report.text import plain
 from trnpy._report.units import modelled
 from trnpy.chem._mp2_ranks import _visitors
-from trnpy.dist._blocks import grids, moved, pieces
 from trnpy.dist._collectives import even, report
+from trnpy.dist._grids import grids, moved, pieces
 
 
 def four():

@@ -12,7 +12,7 @@ from benchmarks import chem_model
 from nkisim.hardware import TRN2
 from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._engine.numbers import CACHE_SHARE
+from trnpy._engine.native_products import CACHE_SHARE
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import dfmp2
 from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes

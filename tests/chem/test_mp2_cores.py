@@ -10,8 +10,8 @@ import trnpy
 from nkisim.hardware import TRN2
 from trnpy import policy
 from trnpy._call.decisions import work_of
-from trnpy._engine.cores import Cores
 from trnpy._engine.engines import DeviceEngine, current_engine, engine
+from trnpy._engine.multicore import Cores
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import Policy
 from trnpy.chem.dfmp2 import dfmp2_energy

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.dist.test_dist_products import CALLS, SIZES, cut, layouts, operands
 from trnpy import dist
-from trnpy.dist import _blocks, _plans
+from trnpy.dist import _grids, _plans
 
 GRIDS = {1: 0, 2: 0, 3: 0, 4: 1, 6: 2, 8: 2, 9: 1, 12: 4}  # grids of so many ranks that are neither a row nor a column
 
@@ -89,7 +89,7 @@ def test_blocks_of_ragged_pieces_and_any_dtype(ranks, subscripts, data, dtype):
 @pytest.mark.parametrize("ranks", GRIDS)
 def test_all_grids_of_two_labels_are_tried(ranks):
     edges = {c: [n * i // ranks for i in range(ranks + 1)] for c, n in zip("ik", (9, 20), strict=True)}
-    found = list(_blocks.grids(["ij", "jk"], "ik", edges, ranks))
+    found = list(_grids.grids(["ij", "jk"], "ik", edges, ranks))
     assert len(found) == 2 * GRIDS[ranks]  # either label in rows
     for grid in found:
         cells = {
@@ -98,7 +98,7 @@ def test_all_grids_of_two_labels_are_tried(ranks):
             for cell in itertools.product(range(*rows), range(*columns))
         }
         assert len(cells) == 180
-    assert not list(_blocks.grids(["ij", "j"], "i", edges, ranks))
+    assert not list(_grids.grids(["ij", "j"], "i", edges, ranks))
 
 
 def test_the_model_takes_a_grid_where_it_sends_less_and_the_blocks_fit():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy import dist
-from trnpy.dist import _panels
+from trnpy.dist import _panel_factors
 from trnpy.dist import linalg as module
 
 DTYPES = ("f4", "f8", "c8", "c16")
@@ -123,7 +123,7 @@ def test_factors_and_solutions_of_square_matrices(n, dtype, ranks):
 
 
 def test_rows_are_exchanged_over_panels_and_ranks(monkeypatch):
-    monkeypatch.setattr(_panels, "WIDTH", 4)
+    monkeypatch.setattr(_panel_factors, "WIDTH", 4)
     a = np.roll(np.eye(23), 7, axis=0) + 1e-14 * random(23, 23)
     b = random(23, 2)
     x = dist.threads(3, lambda: dist.linalg.solve(dist.scatter(a), b))[0]

@@ -12,7 +12,7 @@ import trnpy.linalg
 from linalg.matrices import positive
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._engine.engines import engine
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 
 U = 2.0**-53  # half of float64's eps
 DTYPES = ("f4", "f8", "c8", "c16")

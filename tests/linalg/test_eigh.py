@@ -16,7 +16,7 @@ from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
-from trnpy._report.rented import REDUCED_CORES
+from trnpy._report.instance_cost import REDUCED_CORES
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _matrices, _refinement
@@ -162,7 +162,7 @@ def test_eigvalsh_is_eighs_values():
 @pytest.mark.parametrize("uplo", ["L", "U", "l"])
 def test_numpy_rows(uplo):
     from trnpy._call.dispatch import accelerated
-    from trnpy.linalg._ops import NUMPY_OPS
+    from trnpy.linalg._rows import NUMPY_OPS
 
     rows = {op.name: accelerated(op) for op in NUMPY_OPS}
     a = hermitian("random", 70, "c16")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import trnpy.linalg
-from trnpy.linalg import _ops
+from trnpy.linalg import _rows
 
 FILES = Path(trnpy.linalg.__file__).parent.glob("_*.py")
 WITH_ROWS = [f.stem for f in FILES if any(f"\n{mark}" in f.read_text() for mark in ("def scipy_ops(", "NUMPY_OPS = "))]
@@ -17,14 +17,14 @@ def test_a_module_with_rows_is_listed_with_their_names(module):
     loaded = importlib.import_module(f"trnpy.linalg.{module}")
     scipys = [op.name for op in getattr(loaded, "scipy_ops", tuple)()]
     numpys = [op.name for op in getattr(loaded, "NUMPY_OPS", ())]
-    listed = [[f"{_ops.SCIPY}.{n}" for n in _ops.MODULES[module][0].split()]]
-    listed += [[f"{_ops.NUMPY}.{n}" for n in _ops.MODULES[module][1].split()]]
+    listed = [[f"{_rows.SCIPY}.{n}" for n in _rows.MODULES[module][0].split()]]
+    listed += [[f"{_rows.NUMPY}.{n}" for n in _rows.MODULES[module][1].split()]]
     assert [scipys, numpys] == listed
 
 
 def test_no_other_module_is_listed():
-    assert sorted(WITH_ROWS) == sorted(_ops.MODULES)
+    assert sorted(WITH_ROWS) == sorted(_rows.MODULES)
 
 
 def test_a_row_is_one_object():
-    assert all(_ops.row(op.name) is op for op in (*_ops.OPS, *_ops.NUMPY_OPS))
+    assert all(_rows.row(op.name) is op for op in (*_rows.OPS, *_rows.NUMPY_OPS))

@@ -15,8 +15,8 @@ from doubles import RecordingEngine
 
 import trnpy
 from parity.cases import FLOATS, Case
+from trnpy._call.decision_cache import prepared
 from trnpy._call.dispatch import Decision, Op, Unsupported, accelerated
-from trnpy._call.quick import prepared
 from trnpy._engine.engines import engine
 
 TIMES = 3.0  # the reference's own error, which a result may have

@@ -19,11 +19,11 @@ from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
 from trnpy.linalg._lapack_rows import LAPACK_OPS
-from trnpy.linalg._ops import NUMPY_OPS
-from trnpy.linalg._ops import OPS as SCIPY_LINALG
-from trnpy.sparse._ops import OPS as SPARSE_PRODUCTS
+from trnpy.linalg._rows import NUMPY_OPS
+from trnpy.linalg._rows import OPS as SCIPY_LINALG
+from trnpy.sparse._matmul import OPS as SPARSE_PRODUCTS
+from trnpy.sparse.linalg._eigsh_lobpcg import OPS as SOLVERS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
-from trnpy.sparse.linalg._ops import OPS as SOLVERS
 
 TABLES = (
     PRODUCTS, (multi_einsum.OP,), SCIPY_LINALG, NUMPY_OPS, OWN_OPS, BLAS_OPS, LAPACK_OPS, SPARSE_PRODUCTS, SOLVERS,

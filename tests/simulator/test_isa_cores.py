@@ -5,7 +5,7 @@ import pytest
 
 from nkisim import isa as nisa
 from nkisim import language as nl
-from nkisim.chip.cores import CoreDeadlock, CoreGroup
+from nkisim.chip.core_threads import CoreDeadlock, CoreGroup
 from nkisim.chip.errors import SimulatorError
 from nkisim.run.launch import Kernel, run
 from tests.simulator.tiles import filled, refused

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nkisim import language as nl
-from nkisim.chip.ops import ACTIVATIONS, ALU, NO_SUCH_INSTRUCTION
+from nkisim.chip.operators import ACTIVATIONS, ALU, NO_SUCH_INSTRUCTION
 
 BITVEC = {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
 UNARY = {"invert", "abs", "square", "relu", "rsqrt", "reciprocal"}

@@ -11,7 +11,7 @@ from scipy import special
 from nkisim import isa as nisa
 from nkisim import language as nl
 from nkisim.chip.errors import SimulatorError
-from nkisim.chip.ops import ACTIVATIONS
+from nkisim.chip.operators import ACTIVATIONS
 from nkisim.run.launch import Kernel, run
 from tests.simulator.tiles import (
     TYPES,

@@ -20,7 +20,7 @@ from trnpy._engine.engines import DeviceEngine, Refused, engine
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
-from trnpy.sparse import _device, _ops, _tiles
+from trnpy.sparse import _device, _matmul, _tiles
 from trnpy.sparse._classes import OURS
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
@@ -219,8 +219,8 @@ def test_a_matrix_stays_on_the_device_until_it_changes(monkeypatch):
     a = adopted(blocky(rng, 8, 3).tocsr())
     x = numbers(rng, (a.shape[1], 8), "f4")
     ours = simulated()
-    made = _ops.device_product
-    monkeypatch.setattr(_ops, "device_product", lambda *args: dataclasses.replace(made(*args), methods=("tiles",)))
+    made = _matmul.device_product
+    monkeypatch.setattr(_matmul, "device_product", lambda *args: dataclasses.replace(made(*args), methods=("tiles",)))
 
     def moved(call=lambda: a @ x):
         before = ours.counters.bytes_in
@@ -311,7 +311,7 @@ def test_products_that_underflow_pass_their_check(columns):
     a, x = matrix(rng, (200, 150)), rng.standard_normal((150, *columns))
     for small, other in [(1e-200, 1e-150), (1e-160, 1e-160), (1e-310, 1e5), (1e5, 1e-310), (1e-200, 1e-120)]:
         with trnpy.policy(force=True):
-            problem = _ops.device_product(small * a, other * x, np.dtype(float), Cost("csr", 1, 1.0, 1, 1))
+            problem = _matmul.device_product(small * a, other * x, np.dtype(float), Cost("csr", 1, 1.0, 1, 1))
         result = (small * a) @ (other * x)
         allowed = 10 * a.nnz * 2.0**-52
         assert problem.error(result) < allowed < problem.error(result + 1e-290 * max(small, other, 1.0))
@@ -394,7 +394,7 @@ def test_iterations_from_an_eigenvectors_complement_find_both_signs(device):
 def price(a, m, machine="trn2", **settings_):
     """What the model says of a @ X with m columns under a policy whose device is modelled."""
     with trnpy.policy(device="null", machine=machine, **settings_):
-        problem = _ops.prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], m)))
+        problem = _matmul.prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], m)))
         work = work_of(problem)
         hardware, policy = MACHINES[machine], current_policy()
         return priced(work, problem.methods, hardware, policy, current_rates())
@@ -421,26 +421,26 @@ def test_the_decision_is_the_models_and_vectors_stay_at_home():
     a, x = adopted(blocky(rng, 24, 24).astype("f8").tocsr()), np.ones((24 * 128, 4096))
     with trnpy.policy(device="null"):
         with trnpy.resident(a.data):
-            many = trnpy.explain(_ops.matmul, a, x)
-        one = trnpy.explain(_ops.matmul, a, x[:, 0])
+            many = trnpy.explain(_matmul.matmul, a, x)
+        one = trnpy.explain(_matmul.matmul, a, x[:, 0])
     assert many.on_device and many.reason is Reason.FASTER and many.device_s < many.host_s
     assert not one.on_device and one.reason in (Reason.SMALL, Reason.SLOWER, Reason.MEMORY_BOUND)
     with trnpy.policy(device="null"):
-        assert trnpy.explain(_ops.matmul, a, x).device_s > many.device_s  # one-shot: its tiles cross the link
+        assert trnpy.explain(_matmul.matmul, a, x).device_s > many.device_s  # one-shot: its tiles cross the link
 
 
 def test_pattern_products_are_never_offered_unforced():
     rng = np.random.default_rng(13)
     a = adopted(blocky(rng, 8, 4))
     with trnpy.policy(device="null"):
-        decision = trnpy.explain(_ops.matmul, a.tocsr(), a.tocsr())
+        decision = trnpy.explain(_matmul.matmul, a.tocsr(), a.tocsr())
     assert not decision.on_device and decision.reason is Reason.SLOWER and "pattern" in decision.detail
 
 
 def test_small_products_are_decided_without_a_count_of_blocks():
     a = adopted(scipy.sparse.eye_array(1000, format="csr"))
     with trnpy.policy(device="null"):
-        assert trnpy.explain(_ops.matmul, a, np.ones((1000, 8))).reason is Reason.SMALL
+        assert trnpy.explain(_matmul.matmul, a, np.ones((1000, 8))).reason is Reason.SMALL
     assert "_trnpy_blocks" not in vars(a)
 
 

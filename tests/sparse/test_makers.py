@@ -15,8 +15,8 @@ import trnpy.sparse.csgraph
 import trnpy.sparse.linalg
 from trnpy.sparse import _classes
 from trnpy.sparse._classes import OURS
+from trnpy.sparse.linalg._eigsh_lobpcg import OPS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
-from trnpy.sparse.linalg._ops import OPS
 
 DENSE = np.array([[4.0, 0.0, 1.0, 0.0], [0.0, 3.0, 0.0, 0.0], [2.0, 0.0, 5.0, 0.0], [0.0, 1.0, 0.0, 7.0]])
 GRAPH = np.array([[0, 3, 1, 0], [0, 0, 0, 2], [0, 1, 0, 4], [0, 0, 0, 0]], np.int32)

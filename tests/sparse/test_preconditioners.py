@@ -15,7 +15,7 @@ import trnpy
 import trnpy.sparse.linalg as ours_linalg
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import HostEngine, engine
-from trnpy.sparse.linalg import _systems
+from trnpy.sparse.linalg import _cg_gmres
 
 SIDE = 8
 N = SIDE * SIDE
@@ -88,7 +88,7 @@ def test_a_preconditioner_saves_steps(solver, name):
         counts.append(len(seen))
     assert counts[1] * 2 < counts[0]
     with trnpy.policy(force=True):
-        prepare = {"cg": _systems.prepare_cg, "gmres": _systems.prepare_gmres}[solver]
+        prepare = {"cg": _cg_gmres.prepare_cg, "gmres": _cg_gmres.prepare_gmres}[solver]
         problem = prepare(a, b, M=m, rtol=1e-4)
         problem = type(problem).of(problem, **_fields(problem) | {"steps": 2 * counts[1] + 2})
         x, info = problem.run(HostEngine())
@@ -107,27 +107,27 @@ def test_dry_runs_are_the_runs(solver, name, complex_):
     a, b = system(solver, complex_)
     m = None if name is None else PRECONDITIONERS[name](graded() if solver == "gmres" else a)
     with trnpy.policy(force=True):
-        prepare = {"cg": _systems.prepare_cg, "gmres": _systems.prepare_gmres}[solver]
+        prepare = {"cg": _cg_gmres.prepare_cg, "gmres": _cg_gmres.prepare_gmres}[solver]
         assert_dry_is_the_run(prepare(a, b, M=m, rtol=1e-7))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_dry_runs_of_scipys_iteration_are_its_products(solver, monkeypatch):
     a, b = system(solver, False)
-    made, products = _systems.product_of, []
+    made, products = _cg_gmres.product_of, []
 
     def counted(*args):
         product = made(*args)
         return lambda x: products.append(x.shape) or product(x)
 
     with trnpy.policy(force=True):
-        prepare = {"cg": _systems.prepare_cg, "gmres": _systems.prepare_gmres}[solver]
+        prepare = {"cg": _cg_gmres.prepare_cg, "gmres": _cg_gmres.prepare_gmres}[solver]
         options = {"callback": lambda state: None} | ({"callback_type": "x"} if solver == "gmres" else {})
         problem = prepare(a, b, rtol=1e-3, **options)
-        monkeypatch.setattr(_systems, "product_of", counted)
+        monkeypatch.setattr(_cg_gmres, "product_of", counted)
         problem.run(HostEngine())
-        monkeypatch.setattr(_systems, "product_of", made)
-        monkeypatch.setattr(_systems, "ITERATIONS", len(products))
+        monkeypatch.setattr(_cg_gmres, "product_of", made)
+        monkeypatch.setattr(_cg_gmres, "ITERATIONS", len(products))
         assert products and set(products) == {(N,)}
         assert_dry_is_the_run(problem)
 

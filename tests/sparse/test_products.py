@@ -16,7 +16,7 @@ import trnpy
 import trnpy.sparse
 from trnpy._call.dispatch import Reason
 from trnpy._host import spmm
-from trnpy.sparse import _ops
+from trnpy.sparse import _matmul
 from trnpy.sparse._classes import OURS, SCIPY
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
@@ -525,7 +525,7 @@ def test_user_subclasses_take_the_routes_too():
     a = Overlap(large("bsr", np.random.default_rng(10)))
     _, log = decisions(lambda: a @ np.ones((a.shape[1], 64)))
     assert log[0].reason is Reason.ROUTE
-    assert _ops.matmul.__trnpy_op__.reference(a, np.ones(a.shape[1])).shape == (a.shape[0],)
+    assert _matmul.matmul.__trnpy_op__.reference(a, np.ones(a.shape[1])).shape == (a.shape[0],)
 
 
 def partly_filled(shape, block, per_row=3):

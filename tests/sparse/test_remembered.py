@@ -6,12 +6,12 @@ import scipy.sparse
 
 import trnpy
 import trnpy.sparse
-from trnpy._call import quick as _quick
+from trnpy._call import decision_cache as _quick
 from trnpy._call.dispatch import FallbackError, Reason
 from trnpy._engine.engines import HOST, engine
 from trnpy._host import spmm
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
-from trnpy._settings.policy import Attention, Policy, Process
+from trnpy._settings.policy import Attention, Policy, ProcessPolicy
 
 REST = Policy(device="none")
 
@@ -26,7 +26,7 @@ def blocked(rng, block, dtype="f8", side=768):
 
 def routes():
     """Whether calls of each kind that is remembered take the route."""
-    return [bool(decision.route) for _, decision in _quick.Memory.known.verdicts.values()]
+    return [bool(decision.route) for _, decision in _quick.Verdicts.known.verdicts.values()]
 
 
 def scipys(a, x):
@@ -50,8 +50,8 @@ def counts(monkeypatch):
     for module, name in ((_quick, "decide"), (spmm, "bsr_dense")):
         counted(module, name)
     monkeypatch.setattr(Attention, "asked", False)
-    monkeypatch.setattr(Process, "policy", REST)
-    monkeypatch.setattr(_quick.Memory, "known", _quick.Known(Policy(), None, {}))
+    monkeypatch.setattr(ProcessPolicy, "policy", REST)
+    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}))
     return found
 
 
@@ -140,12 +140,12 @@ def test_rates_that_were_measured_anew_decide_anew(remembered, counts, monkeypat
 @pytest.mark.route
 def test_a_policy_of_the_process_that_requires_a_device_is_heard(remembered, monkeypatch):
     a, x = remembered
-    monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
+    monkeypatch.setattr(ProcessPolicy, "policy", Policy(device="none", fallback="raise"))
     a @ x[:, 0]  # of which nothing is asked
     for _ in range(2):
         with pytest.raises(FallbackError, match="no_device"):
             a @ x
-    monkeypatch.setattr(Process, "policy", REST)
+    monkeypatch.setattr(ProcessPolicy, "policy", REST)
     np.testing.assert_allclose(a @ x, scipys(a, x), rtol=0, atol=1e-11)
 
 
@@ -188,4 +188,4 @@ def test_kinds_that_are_remembered_are_bounded(remembered, monkeypatch):
     monkeypatch.setattr(_quick, "KINDS", 3)
     for m in range(16, 24):
         np.testing.assert_allclose(a @ x[:, :m], scipys(a, x[:, :m]), rtol=0, atol=1e-11)
-        assert len(_quick.Memory.known.verdicts) <= 3
+        assert len(_quick.Verdicts.known.verdicts) <= 3

@@ -18,7 +18,7 @@ from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import current_policy
 from trnpy.sparse._classes import OURS
-from trnpy.sparse.linalg import _ops as rows
+from trnpy.sparse.linalg import _eigsh_lobpcg as rows
 
 DEVICES = ("none", "simulator")  # forced without a device: the kernels' twins on the host
 SOLVERS = ("cg", "gmres")

@@ -10,9 +10,9 @@ from dry_runs import assert_dry_is_the_run
 import trnpy
 from trnpy._call.dispatch import Unsupported
 from trnpy._engine.engines import HOST, HostEngine
-from trnpy.sparse import _ops
+from trnpy.sparse import _matmul
+from trnpy.sparse.linalg import _eigsh_lobpcg as _solvers
 from trnpy.sparse.linalg import _expm_multiply
-from trnpy.sparse.linalg import _ops as _solvers
 
 LAYOUTS = ("csr", "csc", "bsr", "coo", "dia")
 ROWS = {op.name.rpartition(".")[2]: op for op in _solvers.OPS}
@@ -45,7 +45,7 @@ METHODS = [("tiles", dtype) for dtype in "fdFD"] + [("gathered", dtype) for dtyp
 def test_products(layout, method, dtype, before):
     a, x = scattered(layout, dtype), (np.random.default_rng(4).standard_normal((SHAPE[1], 40)) + 2).astype(dtype)
     with trnpy.policy(force=True):
-        problem = _ops.prepare_matmul(a, x)
+        problem = _matmul.prepare_matmul(a, x)
         assert problem.methods == (("tiles", "gathered") if dtype in "fF" else ("tiles",))
         assert_dry_is_the_run(dataclasses.replace(problem, method=method), before)
 
@@ -56,7 +56,7 @@ def test_vectors_and_strips(columns):
     x = np.ones(SHAPE[1], "f") if columns == 1 else np.ones((SHAPE[1], columns), "f")
     with trnpy.policy(force=True):
         for method in ("tiles", "gathered"):
-            assert_dry_is_the_run(dataclasses.replace(_ops.prepare_matmul(a, x), method=method))
+            assert_dry_is_the_run(dataclasses.replace(_matmul.prepare_matmul(a, x), method=method))
 
 
 @pytest.mark.parametrize("layout, before", [("csr", 0), *((layout, 2) for layout in LAYOUTS)])

@@ -11,7 +11,7 @@ import pytest
 
 import trnpy
 from trnpy import xp
-from trnpy.xp._graph import MOST_PENDING, Counters
+from trnpy.xp._graph import MOST_PENDING, GraphCounters
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((2, 40, 40))
@@ -28,11 +28,11 @@ class counted:
     """How often each counter moved in a block."""
 
     def __enter__(self):
-        self.before = vars(Counters).copy()
+        self.before = vars(GraphCounters).copy()
         return self
 
     def __exit__(self, *_):
-        after = vars(Counters)
+        after = vars(GraphCounters)
         self.moved = {n: after[n] - self.before[n] for n in ("recorded", "computed", "shared", "reused", "copied")}
 
 
@@ -191,14 +191,14 @@ def test_a_long_chain_is_computed_in_pieces_and_takes_no_recursion():
 
 
 def test_copies_of_operands_do_not_pile_up(monkeypatch):
-    before = Counters.copied
+    before = GraphCounters.copied
     monkeypatch.setattr("trnpy.xp._graph.LARGEST_COPIES", before + 10 * A.nbytes)
     total = xp.asarray(0.0)
     for _ in range(100):
         total = total + xp.sum(xp.asarray(A.copy()))
-        assert Counters.copied <= before + 12 * A.nbytes
+        assert GraphCounters.copied <= before + 12 * A.nbytes
     np.testing.assert_allclose(float(total), 100 * A.sum(), rtol=1e4 * EPS)
-    assert Counters.copied == before
+    assert GraphCounters.copied == before
 
 
 def test_threads_may_share_arrays():

@@ -8,10 +8,10 @@ import pytest
 import trnpy
 from nkisim.hardware import TRN2
 from trnpy import xp
-from trnpy._call.reasons import Reason
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.precision import Facts
 from trnpy._nki.simulated import SimulatorRuntime
+from trnpy._report.reasons import Reason
 from trnpy.xp import _regions
 
 DIGITS = {"float64_digits", "words_matmul"}

@@ -12,16 +12,16 @@ import numpy as np
 
 from nkisim.hardware import GIB, Hardware, between, interval
 from trnpy._base.records import record
+from trnpy._call.cache_key import kind_of
 from trnpy._call.host_table import HostRoute, Look, host_entry
-from trnpy._call.kinds import kind_of
-from trnpy._call.reasons import Decision, Reason, Unsupported
+from trnpy._engine.abstract_arrays import Shape, Unknown, shapes_of
 from trnpy._engine.engines import Engine, Refused, cores
-from trnpy._engine.parts import NOTHING, Parts
+from trnpy._engine.launch_counts import Tally
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
 from trnpy._engine.residency import Reuse
-from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
-from trnpy._engine.tally import Tally
+from trnpy._engine.time_parts import NOTHING, Parts
 from trnpy._nki.instances import INSTANCES, hardware_of
+from trnpy._report.reasons import Decision, Reason, Unsupported
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy._settings.tile import SMALL_TILES
@@ -208,13 +208,13 @@ def work_of(problem: Problem) -> Work | None:
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     """``Work.tally``, cached by all that it depends on."""
-    from trnpy._engine import dry  # imported late: it loads the device engine, half the time of importing trnpy
+    from trnpy._engine import cost_model  # imported late: it loads the device engine, half the time of importing trnpy
 
     def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
         named = dict(zip(work.kind.option_names(), options, strict=True))
         return work.kind(arrays, work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **named)
 
-    return dry.run(problem, (work.arrays, work.options), hardware, policy, work.kept)
+    return cost_model.run(problem, (work.arrays, work.options), hardware, policy, work.kept)
 
 
 def decide(

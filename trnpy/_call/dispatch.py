@@ -23,23 +23,23 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
+from trnpy._call.decision_cache import elements, prepared, quick, rest, unattended
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, work_of
-from trnpy._call.first import Entered, Memory, Verdict, _trace
-from trnpy._call.quick import elements, prepared, quick, rest, unattended
-from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
-from trnpy._call.soundness import fault, retry, sound
+from trnpy._call.fast_path import Entered, Verdict, Verdicts, _trace
+from trnpy._call.known_answer import fault, retry, sound
 from trnpy._call.verify import Verified
 from trnpy._engine import lapack, tuning
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps, underflow
+from trnpy._engine.proof.checksums import Wrong
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.proof.products import Wrong
 from trnpy._engine.residency import Cache
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
+from trnpy._report.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Attention, Policy, _own, current_policy
-from trnpy._settings.policy import Process as _Process
+from trnpy._settings.policy import ProcessPolicy as _Process
 
 __all__ = [
     "ALLOWED_ERROR", "CONTENT", "Cost", "Decision", "FallbackError", "NkiFallbackWarning", "Op", "Problem", "Reason",
@@ -118,7 +118,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     load = Entered.rows.get(id(function))
     op = getattr(function, "__trnpy_op__", None) if load is None else load()
     if not isinstance(op, Op):
-        pathless = importlib.import_module("trnpy._report.pathless")  # loaded late: calls do not need it
+        pathless = importlib.import_module("trnpy._report.no_path")  # loaded late: calls do not need it
         if name := pathless.pathless(function):
             return Decision(name, False, Reason.NO_PATH, pathless.why(name))
         if ours := pathless.counterpart(function):
@@ -159,7 +159,7 @@ def _operands(engine: Engine | None, recorded: bool) -> Cache | None:
     """What counts the uses of operands: the engine's cache, or for the what-if of a run without engine the ledger's."""
     if engine is not None:
         return engine.cache
-    ledger = _ledger.Process.ledger if recorded else None
+    ledger = _ledger.ProcessLedger.ledger if recorded else None
     if ledger is not None and ledger.operands is None:
         ledger.operands = Cache()
     return None if ledger is None else cast("Cache", ledger.operands)
@@ -188,7 +188,7 @@ def accelerated(op: Op) -> Callable[..., Any]:
 def routed(op: Op) -> Callable[..., Any]:
     """The function that routes calls of ``op``, whatever the reference is."""
     reference, look = op.reference, op.look
-    attention, process, memory, report = Attention, _Process, Memory, _ledger.Process
+    attention, process, memory, report = Attention, _Process, Verdicts, _ledger.ProcessLedger
     own, chosen, log_of = _own.get, _override.get, _trace.get
     numpys = op.name.startswith("numpy.")  # they ask Arrays themselves
 
@@ -296,7 +296,7 @@ def _decided(
     if (engine := current_engine(policy)) is not None:
         if engine.health.due:
             retry(engine)
-        if recorded and (ledger := _ledger.Process.ledger) is not None:
+        if recorded and (ledger := _ledger.ProcessLedger.ledger) is not None:
             ledger.engines[engine.name] = engine.health
     problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
-from trnpy._engine.stand_ins import usual
+from trnpy._engine.abstract_arrays import usual
 
 c_einsum: Callable[..., Any]
 try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.records import record
-from trnpy._call.first import UNSEEN
+from trnpy._call.fast_path import UNSEEN
 
 if TYPE_CHECKING:
     from trnpy._call.decisions import Problem

@@ -18,7 +18,7 @@ from trnpy._call.dispatch import trace
 from trnpy._cli.healthy import HEALTHY, alarms
 from trnpy._einsum.rows import einsum, matmul
 from trnpy._engine.engines import engine
-from trnpy._engine.planted import KINDS, Device, Fault
+from trnpy._engine.fault_injection import KINDS, Device, Fault
 from trnpy._engine.precision import eps
 from trnpy._settings.policy import policy
 from trnpy.chem.dfmp2 import ACCURACY, dfmp2_energy

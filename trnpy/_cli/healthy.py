@@ -16,8 +16,8 @@ from trnpy._call.dispatch import EXCUSE, trace
 from trnpy._einsum.multi_einsum import multi_einsum
 from trnpy._einsum.rows import dot, einsum, inner, kron, matmul, tensordot
 from trnpy._engine.engines import Engine, engine
+from trnpy._engine.fault_injection import sound_engines
 from trnpy._engine.health import Health
-from trnpy._engine.planted import sound_engines
 from trnpy._settings.policy import policy
 from trnpy.linalg import blas, lapack
 from trnpy.sparse.linalg import cg, eigsh, expm_multiply, gmres, lobpcg

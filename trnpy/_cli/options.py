@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trnpy._base import distribution
-from trnpy._base.launched import positive
+from trnpy._base.ranks_env import positive
 from trnpy._cli.program import STARTS, refuse
 from trnpy._settings.policy import CHOICES
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from trnpy._base import distribution
-from trnpy._base.launched import at_end, first, launched
+from trnpy._base.ranks_env import at_end, first, launched
 from trnpy._cli import program as _program
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
-from trnpy._report.small import NOTHING_CALLED
+from trnpy._report.small_calls import NOTHING_CALLED
 from trnpy._settings.policy import Policy, process_policy, set_process_policy, unknown_variables
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._call.host_table import host_entry
-from trnpy._call.names import settled
+from trnpy._call.namespace import settled
 from trnpy._einsum import grammar
 from trnpy._einsum.plan import Plan, contract, plan
 from trnpy._einsum.product import extent

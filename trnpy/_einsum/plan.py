@@ -18,10 +18,10 @@ from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
 from trnpy._einsum.product import TRANSPOSES, Sizes, Step, copied_by_numpy, extent, on_host, product_of
+from trnpy._engine.abstract_arrays import Shape, priced
 from trnpy._engine.engines import HOST, Engine, Refused
 from trnpy._engine.proof import integers
-from trnpy._engine.proof.products import Wrong
-from trnpy._engine.stand_ins import Shape, priced
+from trnpy._engine.proof.checksums import Wrong
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 

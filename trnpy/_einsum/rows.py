@@ -12,9 +12,9 @@ import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
 
 from trnpy._call import guards
+from trnpy._call.cache_key import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._call.kinds import kind_of
-from trnpy._call.names import rows
+from trnpy._call.namespace import rows
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import LETTERS
 from trnpy._einsum.plan import GREEDY, Contraction, Order, costed

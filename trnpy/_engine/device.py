@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nkisim.hardware import Hardware
-from trnpy._engine import certified, certified_stacks, panels, staying, triangular
+from trnpy._engine import float64_products, float64_stacks, lazy_products, panels, triangular
 from trnpy._engine import tuning as _tuning
+from trnpy._engine.abstract_arrays import StandIn, usual
 from trnpy._engine.at_once import Beside, beside, in_turn
 from trnpy._engine.digits import MOST_DIGITS, pairs
 from trnpy._engine.handles import (
@@ -30,13 +31,12 @@ from trnpy._engine.handles import (
     stored,
 )
 from trnpy._engine.health import KEPT, Health
-from trnpy._engine.numbers import CACHE_SHARE, Kernels, contents, sliced
+from trnpy._engine.native_products import CACHE_SHARE, Kernels, contents, sliced
 from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
-from trnpy._engine.stand_ins import StandIn, usual
 from trnpy._engine.tuning import FINE, Buckets, block, pieces
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
-from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
+from trnpy._nki.runtime import Buffer, DeviceMemoryError, LaunchCounters, Runtime
 from trnpy._settings.policy import current_policy
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class DeviceEngine:
         self.facts = facts or probed(runtime.name, runtime.hardware.name).content or Facts()
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> LaunchCounters:
         return self.runtime.counters
 
     @property
@@ -229,15 +229,15 @@ class DeviceEngine:
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
-            if digits is None and staying.stays(a):
+            if digits is None and lazy_products.stays(a):
                 return self._handles(a, a.T, None, proved)
             if a.dtype.kind in "fc":
-                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits), proved)
-            return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T), True)
+                return self._in_digits(a.dtype, lambda d, wide: float64_products.gram_kept(d, a, digits), proved)
+            return self._in_digits(a.dtype, lambda d, wide: float64_products.matmul_kept(d, a, a.T), True)
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and a.dtype.kind in "fc":
             if not form:
-                return self._in_digits(a.dtype, lambda d, wide: _as(certified.gram(d, _as(a, wide)), a.dtype))
+                return self._in_digits(a.dtype, lambda d, wide: _as(float64_products.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
                 c = self.get(self.gram(self.put(a)))
                 return hermitian(c) if a.dtype.kind == "c" else c  # the kernel mirrors a triangle of a real result
@@ -253,9 +253,9 @@ class DeviceEngine:
                 raise ValueError(f"shapes {x.shape} and {y.shape}: expected one")
         if isinstance(x, Numbers):
             return self._kernels.axpby(alpha, x, beta, y)
-        stay = staying.stays(x) and (y is None or staying.stays(y))
+        stay = lazy_products.stays(x) and (y is None or lazy_products.stays(y))
         if stay and y is not None:
-            total = self._in_digits(x.dtype, lambda d, wide: staying.axpby(d, alpha.real, x, beta.real, y), True)
+            total = self._in_digits(x.dtype, lambda d, wide: lazy_products.axpby(d, alpha.real, x, beta.real, y), True)
             if total is not None:
                 return total
         return self.put(combined(alpha, _digits(x).values, beta, None if y is None else _digits(y).values), stay)
@@ -284,11 +284,11 @@ class DeviceEngine:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
-        if digits is None and staying.stays(a, b):
-            kept = self._in_digits(a.dtype, lambda d, wide: staying.matmul(d, a, b), proved)
+        if digits is None and lazy_products.stays(a, b):
+            kept = self._in_digits(a.dtype, lambda d, wide: lazy_products.matmul(d, a, b), proved)
             if kept is not None:
                 return kept
-        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits), proved)
+        return self._in_digits(a.dtype, lambda d, wide: float64_products.matmul_kept(d, a, b, digits), proved)
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put on the device in the form of the other operand."""
@@ -335,17 +335,15 @@ class DeviceEngine:
         elif form:
             c = self._kernels.stack(a[:1] if one else a, b, form)
         else:
-            c = self._in_digits(
-                dtype, lambda d, wide: _as(certified_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype)
-            )
+            c = self._in_digits(dtype, lambda d, wide: _as(float64_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype))
         return c.reshape(*stack, *c.shape[-2:])
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray, arrived: panels.Arrived) -> np.ndarray:
-        def product(device: certified.Device, wide: np.dtype) -> np.ndarray:
+        def product(device: float64_products.Device, wide: np.dtype) -> np.ndarray:
             x, y = _as(a, wide), _as(b, wide)
             cuts, one = panels.panels(device, x, y, self.room), max(*x.shape, y.shape[1]) <= device.block
             if not cuts or (one and any(self.cache.reuse((a,))[:2])):  # from its second use on, A is kept as one
-                return certified.matmul(device, x, y)
+                return float64_products.matmul(device, x, y)
             c = panels.matmul(device, x, y, cuts, not one, self._beside if self.overlaps else in_turn, arrived)
             if one:
                 self.cache.computed_by_host((a,))
@@ -366,7 +364,7 @@ class DeviceEngine:
     def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
         """The dtype by whose digits ``dtype`` is multiplied, and the longest extent of one launch."""
         wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
-        if wide.char not in certified.DTYPES:
+        if wide.char not in float64_products.DTYPES:
             raise Refused(f"no product of {dtype} on the device")
         if not self.facts.bits:
             raise Refused("probes found digits inexact on this device")
@@ -379,12 +377,12 @@ class DeviceEngine:
         return wide, longest
 
     def _in_digits(
-        self, dtype: np.dtype, product: Callable[[certified.Device, np.dtype], T], proved: bool = False
+        self, dtype: np.dtype, product: Callable[[float64_products.Device, np.dtype], T], proved: bool = False
     ) -> T:
         """The result of ``product`` with the dtype by whose digits ``dtype`` is multiplied."""
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES
-        device = certified.Device(
+        device = float64_products.Device(
             self.runtime,
             self.buckets,
             longest,
@@ -401,7 +399,7 @@ class DeviceEngine:
             except DeviceMemoryError:
                 self.cache.clear()
                 return product(device, wide)
-        except certified.Uncertified as why:
+        except float64_products.Uncertified as why:
             raise Refused(str(why), accuracy=True) from why
 
     def _solved(self, a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str, unit: bool) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.records import record
-from trnpy._engine.stand_ins import TWO_BYTES, priced
+from trnpy._engine.abstract_arrays import TWO_BYTES, priced
 from trnpy._nki.runtime import bfloat16
 from trnpy._settings.tile import area
 

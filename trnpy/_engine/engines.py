@@ -22,7 +22,7 @@ from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import detect, instance_machine, runtimes
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
-from trnpy._nki.runtime import Counters, DeviceUnavailable, Runtime
+from trnpy._nki.runtime import DeviceUnavailable, LaunchCounters, Runtime
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Engine(Protocol):
     cache: Cache  # operands that are on the device already
 
     @property
-    def counters(self) -> Counters: ...  # of its launches
+    def counters(self) -> LaunchCounters: ...  # of its launches
 
     @property
     def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
@@ -205,7 +205,7 @@ class HostEngine:
         self.health = Health()
         self.compiles = Compiles()
         self.cache = Cache()
-        self.counters = Counters()
+        self.counters = LaunchCounters()
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """A B. All products of the engine call it; triangular systems and other kernels do not."""
@@ -338,8 +338,8 @@ def _simulator_engine(machine: str, cores: int) -> Engine:
 
 def _joined(runtimes: Sequence[Runtime]) -> Engine:
     """The engine of so many cores."""
-    from trnpy._engine.cores import Cores
     from trnpy._engine.device import DeviceEngine
+    from trnpy._engine.multicore import Cores
 
     engines = [DeviceEngine(runtime) for runtime in runtimes]
     return cast(Engine, Cores(engines)) if len(engines) > 1 else engines[0]

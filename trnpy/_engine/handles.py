@@ -145,7 +145,7 @@ class Store:
         self._forms: dict[Hashable, Any] = {}
         self._keep = keep
         self._given = given  # the values are an array of the caller
-        self.stays = stays  # products of it stay on the device (_engine/staying)
+        self.stays = stays  # products of it stay on the device (_engine/lazy_products)
         self.integers = integers  # what the device has of a product that stays
         self.proofs: dict[bool, Any] = {}  # what proofs of products with few columns keep, also of the transpose
         self.needed = 0  # digits, by the certificate of the last such product that it is of, or in

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.records import record
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine, Handle
-from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import order
 
 

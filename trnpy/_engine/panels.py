@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from trnpy._engine import certified
+from trnpy._engine import float64_products
 from trnpy._engine.at_once import Beside
-from trnpy._engine.certified import Device
 from trnpy._engine.digits import DIGITS
+from trnpy._engine.float64_products import Device
 from trnpy._engine.handles import Source, stored
 from trnpy._engine.tuning import BLOCK, Extents, rung
 from trnpy._nki.kernels.shared.parameters import TILE
@@ -46,7 +46,7 @@ def panels(device: Device, a: np.ndarray, b: np.ndarray, room: float) -> list[sl
     if not (device.runtime.hardware.overlaps or max(m, k, n) > device.block):
         return []
     needed = OPERAND_BYTES * k * n + AT_ONCE * PANEL * (OPERAND_BYTES * k + RESULT_BYTES * n)
-    if needed > room or not certified.split_there(device, a.shape, DIGITS, (PANEL, rung(k))):
+    if needed > room or not float64_products.split_there(device, a.shape, DIGITS, (PANEL, rung(k))):
         return []
     length = math.ceil(m / math.ceil(m / PANEL) / TILE) * TILE
     if not device.buckets.owns("digits_matmul", (length, k, n)):
@@ -65,8 +65,8 @@ def matmul(
     """
     c = np.empty_like(a, order="C", shape=(a.shape[0], b.shape[1]))
     fit = device.buckets.fit("digits_matmul", (cuts[0].stop, a.shape[1], b.shape[1]))
-    operand = functools.partial(certified.source, device) if keeps else stored
-    right, following = certified.source(device, b), operand(a[cuts[0]])
+    operand = functools.partial(float64_products.source, device) if keeps else stored
+    right, following = float64_products.source(device, b), operand(a[cuts[0]])
     sending = fetching = _nothing
 
     def fetch(rows: slice, product: Source) -> None:
@@ -76,14 +76,14 @@ def matmul(
     try:
         for rows, after in zip(cuts, [*cuts[1:], None], strict=True):
             sending()
-            left, found = following, certified.certificate(device, following, right, fit)
+            left, found = following, float64_products.certificate(device, following, right, fit)
             if after is not None:
                 following = operand(a[after])
                 sending = beside(functools.partial(_send, device, following, fit))
             if found is None:
-                product = certified.in_parts(device, left, right, fit)
+                product = float64_products.in_parts(device, left, right, fit)
             else:
-                product = certified.launched(device, *found, fit)
+                product = float64_products.launched(device, *found, fit)
             fetching()
             fetching = functools.partial(fetch, rows, product)
             if after is not None:
@@ -98,7 +98,7 @@ def matmul(
 
 
 def _send(device: Device, x: Source, fit: Extents) -> None:
-    certified.put_words(device, x.store, fit[:2])
+    float64_products.put_words(device, x.store, fit[:2])
 
 
 def _nothing() -> None:

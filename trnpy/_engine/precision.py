@@ -12,7 +12,7 @@ import numpy as np
 
 from trnpy._base import store
 from trnpy._base.records import record
-from trnpy._engine.stand_ins import priced, real_dtype
+from trnpy._engine.abstract_arrays import priced, real_dtype
 from trnpy._nki.device import identity
 
 NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})

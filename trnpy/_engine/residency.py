@@ -13,7 +13,7 @@ import numpy as np
 
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
-from trnpy._engine.stand_ins import StandIn
+from trnpy._engine.abstract_arrays import StandIn
 from trnpy._settings.tile import area
 
 SMALLEST = area(1 << 16)  # bytes of the smallest array that is kept: sending a smaller one is faster than comparing

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine.abstract_arrays import operations, priced
 from trnpy._engine.handles import Operand
-from trnpy._engine.stand_ins import operations, priced
 from trnpy._settings.tile import length
 
 LEAF = length(128)  # order of the diagonal blocks that the host inverts: one tile of the device

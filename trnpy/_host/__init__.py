@@ -18,7 +18,7 @@ TABLE = {
     "scipy.linalg.blas.sgemm": "gram",
     "scipy.linalg.blas.dgemm": "gram",
     "numpy.linalg.inv": "inverse",
-    "scipy.sparse.matmul": "blocks",
+    "scipy.sparse.matmul": "sparse_products",
     "regular_blocks": "spmm",
     "many_products": "many_products",
 }

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host.stacks import FIRST, MOST, Result, scipys_inv
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import STACK_SIZES
 
 # SciPy's time over the loop's at the sizes STACK_SIZES (AMD EPYC, 2026-11, kernels for Haswell, one thread), rounded

@@ -10,10 +10,10 @@ from numpy import ndarray
 
 from trnpy._call.decisions import Problem, Route
 from trnpy._call.host_table import HostRoute
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host import stack_routes, tridiagonal
 from trnpy._host.stack_routes import ROUTE_S, seconds_of
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.decisions import Route
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._host.pairwise import ROUTE_S
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import HYSTERESIS
 

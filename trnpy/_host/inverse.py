@@ -11,9 +11,9 @@ import numpy as np
 from trnpy._call import guards
 from trnpy._call.decisions import Problem, Route
 from trnpy._call.host_table import HostRoute
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host.stack_routes import ROUTE_S
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.tile import length
 from trnpy.linalg._lu import order

@@ -15,17 +15,17 @@ from numpy.linalg import eigh as _numpy_eigh
 from trnpy._call import guards
 from trnpy._call.decisions import Problem, Route
 from trnpy._call.host_table import HostRoute, Look
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._host import tridiagonal
 from trnpy._host.stack_routes import ROUTE_S, seconds_of
 from trnpy._host.stacks import in_chunks
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy._settings.tile import length
-from trnpy.linalg import _positive
+from trnpy.linalg import _matrix_functions
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import mirror, real
-from trnpy.linalg._panels import adjoint
-from trnpy.linalg._positive import FUNCTIONS, LAST, STEEP, Function, certify, correction, steep, with_slope
+from trnpy.linalg._matrix_functions import FUNCTIONS, LAST, STEEP, Function, certify, correction, steep, with_slope
 
 BY_STEPS = length(400)  # rows: from there ?syevd's workspace is over half of SciPy's peak, and its steps are faster
 SPREAD = 8  # the factorization of LAST rows and columns costs nothing beside that of so many times more
@@ -48,7 +48,9 @@ def positive(name: str) -> Look:
         ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
         corner = first.item(0, -1) - first.item(-1, 0).conjugate()
         apart = math.hypot(corner.real, corner.imag)
-        if not ends or (apart and not apart <= _positive._rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])):
+        if not ends or (
+            apart and not apart <= _matrix_functions._rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])
+        ):
             return False
         return first is not a or len(a) < SPREAD * LAST or _promising(a)
 
@@ -60,7 +62,7 @@ def _promising(a: np.ndarray) -> bool:
 
     Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
     """
-    return _positive._mirrors(a, slice(0, 1)) and _positive._bounded(a[-LAST:, -LAST:])
+    return _matrix_functions._mirrors(a, slice(0, 1)) and _matrix_functions._bounded(a[-LAST:, -LAST:])
 
 
 def route(name: str, a: np.ndarray, function: Function) -> Route | None:
@@ -124,7 +126,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     elif len(a) >= BY_STEPS:
         w, q = tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
     else:
-        w, q, failed = _positive._kind(a.dtype.char).syevd(a.T, lower=1)
+        w, q, failed = _matrix_functions._kind(a.dtype.char).syevd(a.T, lower=1)
         if failed:
             raise LinAlgError(f"divide and conquer of {len(a)} rows failed: syevd gave {failed}")
     return w, q
@@ -163,7 +165,7 @@ def _gram(q: np.ndarray) -> np.ndarray:
             x *= 0.5
             x = x + adjoint(x)
         return x
-    x = np.asarray(_positive._kind(q.dtype.char).rank_k(1.0, q).T)
+    x = np.asarray(_matrix_functions._kind(q.dtype.char).rank_k(1.0, q).T)
     mirror(x)
     return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
 

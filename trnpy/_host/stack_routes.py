@@ -14,9 +14,9 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.decisions import Cost, Problem, Route
 from trnpy._call.host_table import HostRoute, Look
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host import compiled, stacks
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg._matrices import real, refuse, tolerance
 

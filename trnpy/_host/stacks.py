@@ -28,11 +28,11 @@ from numpy.linalg import svd as _svd
 
 from trnpy._base.conventions import uncounted
 from trnpy._call import guards
-from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.tile import area, length
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import NEAR
-from trnpy.linalg._panels import adjoint
 
 # Up to this condition number two backward stable algorithms agree to half the digits, and SciPy does not warn.
 WELL = 1e8

@@ -21,7 +21,7 @@ import numpy as np
 
 from nkisim.hardware import MACHINES, Hardware
 from trnpy._base.distribution import install
-from trnpy._base.launched import on_host
+from trnpy._base.ranks_env import on_host
 from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import nrt
@@ -29,7 +29,16 @@ from trnpy._nki.guarded import Guard
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import FOLDER
 from trnpy._nki.neff import nki_kernel, sources
-from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, Runtime, dtype_of, fetched
+from trnpy._nki.runtime import (
+    Buffer,
+    DeviceMemory,
+    DeviceUnavailable,
+    LaunchCounters,
+    Operand,
+    Runtime,
+    dtype_of,
+    fetched,
+)
 
 TORCHES = ("torch-neuronx", "libtorch-neuronx-lite", "torch-xla")  # they give torch a Neuron device
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
@@ -299,8 +308,8 @@ class NeuronRuntime:
         kernel: Callable[[str], Callable[..., Any]] = nki_kernel,
     ) -> None:
         self.hardware = hardware
-        self.counters = Counters()
-        self.memory = Memory(hardware.hbm_bytes)
+        self.counters = LaunchCounters()
+        self.memory = DeviceMemory(hardware.hbm_bytes)
         self._torch = importlib.import_module("torch")
         self._neuron = torch_device
         self._kernel = kernel

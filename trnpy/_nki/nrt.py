@@ -27,7 +27,7 @@ from trnpy._nki import neff
 from trnpy._nki.guarded import Guard
 from trnpy._nki.kernels import FOLDER
 from trnpy._nki.kernels.outputs import outputs
-from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, dtype_of, fetched
+from trnpy._nki.runtime import Buffer, DeviceMemory, DeviceUnavailable, LaunchCounters, Operand, dtype_of, fetched
 
 NAME = "libnrt.so.1"
 INSTALLED = Path("/opt/aws/neuron/lib")  # of the package aws-neuronx-runtime-lib
@@ -186,9 +186,9 @@ class NrtRuntime:
         kernel: Callable[[str], Any] = neff.nki_kernel,
     ) -> None:
         self.hardware = hardware
-        self.counters = Counters()
+        self.counters = LaunchCounters()
         self._counting = Lock()  # threads that send, launch and fetch
-        self.memory = Memory(hardware.hbm_bytes)
+        self.memory = DeviceMemory(hardware.hbm_bytes)
         self._nrt = nrt
         self._core = core
         self._front_end = front_end

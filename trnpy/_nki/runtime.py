@@ -53,7 +53,7 @@ def dtype_of(form: str) -> np.dtype:
 
 
 @record(frozen=False)
-class Counters:
+class LaunchCounters:
     """What a runtime has done since it was created."""
 
     launches: Counter[str] = field(default_factory=Counter)  # by kernel name
@@ -90,7 +90,7 @@ class Buffer:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Memory:
+class DeviceMemory:
     """The buffers in a device's memory. A buffer takes its bytes until the last reference to it is dropped."""
 
     def __init__(self, limit: int) -> None:
@@ -131,7 +131,7 @@ class Runtime(Protocol):
     executes: bool  # False if results come from the host, whatever is launched
     compiles: bool  # whether a launch of new shapes takes seconds
     parallel: bool  # whether it works beside other runtimes, called from a thread of its own
-    counters: Counters
+    counters: LaunchCounters
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` on the device."""

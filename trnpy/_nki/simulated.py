@@ -12,7 +12,7 @@ from nkisim.hardware import Hardware
 from nkisim.run.launch import Kernel, Simulation
 from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import located, source
-from trnpy._nki.runtime import Buffer, CompileError, Counters, Memory, Operand, fetched
+from trnpy._nki.runtime import Buffer, CompileError, DeviceMemory, LaunchCounters, Operand, fetched
 
 
 @functools.cache
@@ -32,8 +32,8 @@ class SimulatorRuntime:
     def __init__(self, hardware: Hardware, perturb_fp32: bool = False) -> None:
         self.hardware = hardware
         self.perturb_fp32 = perturb_fp32
-        self.counters = Counters()
-        self.memory = Memory(hardware.hbm_bytes)
+        self.counters = LaunchCounters()
+        self.memory = DeviceMemory(hardware.hbm_bytes)
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` in the simulator's HBM; DeviceMemoryError if it does not fit."""

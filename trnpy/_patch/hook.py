@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from trnpy._base.blocks import Blocks
+from trnpy._base.context_settings import Blocks
 from trnpy._base.conventions import OWN, uncounted
 from trnpy._base.records import record
-from trnpy._call.first import ENTERED, UNSEEN, Entered, Memory, _trace, in_keywords
+from trnpy._call.fast_path import ENTERED, UNSEEN, Entered, Verdicts, _trace, in_keywords
 from trnpy._report import ledger as _ledger
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
@@ -31,7 +31,7 @@ except ImportError:  # installed where there is no C compiler: every call runs t
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
-    from trnpy._report.small import SmallCalls
+    from trnpy._report.small_calls import SmallCalls
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
 # Rows whose reference is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call this one.
@@ -61,7 +61,7 @@ blocks: Blocks[Activation] = Blocks("trnpy_activation")
 own = blocks.value
 
 
-class Process:
+class ProcessActivation:
     """The activation of threads and tasks that have none of their own."""
 
     activation: Activation = NOTHING
@@ -93,7 +93,7 @@ def behind(name: str, original: Any) -> Any:
 
 def active() -> Activation:
     """The activation of this thread or task; if it has none, that of the process."""
-    return own.get() or Process.activation
+    return own.get() or ProcessActivation.activation
 
 
 class Hook:
@@ -126,7 +126,7 @@ class Hook:
         """Let calls of the name reach this hook."""
         setattr(*place(self._name), self.placed)
         if self.enters:
-            compiled.enter(self)
+            compiled.enter(cast(Any, self))
             Entered.rows[id(self._original)] = self._load
 
     def take(self) -> bool:
@@ -240,8 +240,14 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     call would add a tenth to their time; where trnpy is compiled, most of them pass a gate before this function.
     ``load`` returns the row; it runs at the first call that needs a decision. ``row`` is its name, which reports show.
     """
-    of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
-    memory, getframe, ndarray = Memory, sys._getframe, np.ndarray
+    of_context, process, policies, report, attention = (
+        own.get,
+        ProcessActivation,
+        _policy.ProcessPolicy,
+        _ledger.ProcessLedger,
+        Attention,
+    )
+    memory, getframe, ndarray = Verdicts, sys._getframe, np.ndarray
     small, unseen, look, accelerated = UNSEEN, math.inf, None, None  # no row has a route for so few elements
     covers: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
@@ -336,7 +342,13 @@ def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., A
 
     Its caller is the code that used an operator, not SciPy's module that implements the operator.
     """
-    process, policies, report, attention, memory = Process, _policy.Process, _ledger.Process, Attention, Memory
+    process, policies, report, attention, memory = (
+        ProcessActivation,
+        _policy.ProcessPolicy,
+        _ledger.ProcessLedger,
+        Attention,
+        Verdicts,
+    )
     ndarray, getframe = np.ndarray, sys._getframe
     limit = name, SMALL_PRODUCT, "multiply-adds if it were dense"
     lines: dict[int, SmallCalls] = {}

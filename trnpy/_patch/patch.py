@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from trnpy._base.blocks import Block
+from trnpy._base.context_settings import Block
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
-from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, behind, blocks, resolve
-from trnpy._report.unrouted import Hooked
+from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, ProcessActivation, active, behind, blocks, resolve
+from trnpy._report.sampler import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
 if TYPE_CHECKING:
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 ROWS: Mapping[str, tuple[str, str, str]] = {
     "numpy": ("trnpy._einsum.rows", "OPS", "matmul dot inner tensordot einsum kron"),
     "numpy.linalg": (
-        "trnpy.linalg._ops", "row",
+        "trnpy.linalg._rows", "row",
         "eigh eigvalsh cholesky det slogdet solve inv svd svdvals pinv qr lstsq matrix_power multi_dot",
     ),
     "scipy.linalg": (
-        "trnpy.linalg._ops", "row",
+        "trnpy.linalg._rows", "row",
         "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
         "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
     ),
-    "scipy.sparse": ("trnpy.sparse._ops", "PATCHED", "matmul"),
+    "scipy.sparse": ("trnpy.sparse._matmul", "PATCHED", "matmul"),
     "scipy.sparse.linalg": ("trnpy.sparse.linalg", "_ROWS", "cg gmres eigsh lobpcg expm_multiply"),
 }  # fmt: skip
 Names = str | Iterable[str] | None
@@ -242,7 +242,7 @@ def _patched(
             return Activation(outer.names | rows.keys(), outer.exclude | exclude)
 
         with (
-            blocks.block(Process.activation, added),
+            blocks.block(ProcessActivation.activation, added),
             policy(**changes) if changes else contextlib.nullcontext(),
         ):
             yield
@@ -270,7 +270,7 @@ def original() -> Block:
 
 @contextlib.contextmanager
 def _original() -> Iterator[None]:
-    with blocks.block(Process.activation, lambda outer: NOTHING):
+    with blocks.block(ProcessActivation.activation, lambda outer: NOTHING):
         yield
 
 
@@ -386,7 +386,7 @@ def _settle(policy_too: bool) -> None:
     """Set the activation of the process, and with ``policy_too`` its policy, from the patches in force."""
     names = frozenset[str]().union(*(p.names for p in _here.patches))
     exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
-    Process.activation = Activation(names, exclude) if names else NOTHING
+    ProcessActivation.activation = Activation(names, exclude) if names else NOTHING
     if policy_too:
         base = _here.policy or process_policy()
         changing = [p.changes for p in _here.patches if p.changes]

@@ -12,10 +12,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.conventions import OWN, uncounted
-from trnpy._call.first import ENTERED, _trace
-from trnpy._call.reasons import Decision, Reason, small_decision
+from trnpy._call.fast_path import ENTERED, _trace
 from trnpy._report import ledger as _ledger
-from trnpy._report.small import SmallCalls
+from trnpy._report.reasons import Decision, Reason, small_decision
+from trnpy._report.small_calls import SmallCalls
 from trnpy._settings.policy import Policy
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def small_calls(
 @uncounted
 def excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
     """The original's result for a call from the excluded module ``caller``, recorded unless it is trnpy's."""
-    ledger, log = _ledger.Process.ledger, _trace.get()
+    ledger, log = _ledger.ProcessLedger.ledger, _trace.get()
     if (ledger is None and log is None) or _inner(name, caller):
         return original(*args, **kwargs)
     started = time.perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.records import record
-from trnpy._report.small import STRIDE
+from trnpy._report.small_calls import STRIDE
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trnpy._report.advice import priced
+from trnpy._report.instance_cost import rentals
 from trnpy._report.ranks import to_dict
-from trnpy._report.rented import rentals
 from trnpy._report.scaling import curve
-from trnpy._report.small import Call
+from trnpy._report.small_calls import Call
 from trnpy._settings.host_rates import machine_id
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nkisim.hardware import ERROR_FACTOR
+from trnpy._report.instance_cost import ASSUMED, Estimate, rentals
 from trnpy._report.ranks import by_line, imbalance, place_parts
-from trnpy._report.rented import ASSUMED, Estimate, rentals
 from trnpy._report.scaling import curve, instance_of
 from trnpy._report.units import (
     LINES,

@@ -25,15 +25,15 @@ from trnpy._base.processors import waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
 from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import source, write
-from trnpy._report.small import Call, SmallCalls
+from trnpy._report.sampler import UNPATCHED, Samples, Unrouted, watch
+from trnpy._report.small_calls import Call, SmallCalls
 from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
-from trnpy._report.unrouted import UNPATCHED, Samples, Unrouted, watch
 from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
-    from trnpy._call.reasons import Decision
     from trnpy._engine.health import Health
     from trnpy._report.ranks import Rank
+    from trnpy._report.reasons import Decision
     from trnpy._report.what_if import WhatIf
 
 LIBRARIES = (*OWN, "numpy", "scipy")  # the caller of a function is the first frame outside these packages
@@ -338,8 +338,8 @@ class Ledger:
         return plain(self)
 
     def _repr_html_(self) -> str:
+        from trnpy._report.html_table import frame
         from trnpy._report.page import page
-        from trnpy._report.shown import frame
 
         return frame(page(self), "trnpy report")
 
@@ -366,7 +366,7 @@ class Ledger:
         write(path, page(self))
 
 
-class Process:
+class ProcessLedger:
     """The ledgers of this process, for all threads. ``ledger`` records; it is None while nothing is recorded."""
 
     ledger: Ledger | None = None
@@ -408,33 +408,33 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     Attention.asked = True
     ledger = Ledger(title, measure_routes=measure_routes)
     ledger.instance = INSTANCES.get(current_policy().machine)
-    with Process.lock:
-        Process.opened += (ledger,)
-        Process.ledger = ledger
+    with ProcessLedger.lock:
+        ProcessLedger.opened += (ledger,)
+        ProcessLedger.ledger = ledger
     watch(_samples)
     try:
         yield ledger
     finally:
-        with Process.lock:
+        with ProcessLedger.lock:
             _close(ledger)
 
 
 def _samples() -> Samples | None:
-    return Process.ledger.samples if Process.ledger is not None else None
+    return ProcessLedger.ledger.samples if ProcessLedger.ledger is not None else None
 
 
 def _close(ledger: Ledger) -> None:
     """Close ``ledger``. Blocks of several threads may end in any order."""
-    place = Process.opened.index(ledger)
-    before, after = Process.opened[:place], Process.opened[place + 1 :]
+    place = ProcessLedger.opened.index(ledger)
+    before, after = ProcessLedger.opened[:place], ProcessLedger.opened[place + 1 :]
     ledger.closed = time.perf_counter()
     # First pass on this ledger's own calls: those of ledgers opened later reach ``before`` when these are closed.
     if before:
         before[-1].absorb(ledger)
     for later in after:
         ledger.absorb(later)
-    Process.opened = before + after
-    Process.ledger, Process.last = Process.opened[-1] if Process.opened else None, ledger
+    ProcessLedger.opened = before + after
+    ProcessLedger.ledger, ProcessLedger.last = ProcessLedger.opened[-1] if ProcessLedger.opened else None, ledger
 
 
 def report() -> Ledger:
@@ -452,7 +452,7 @@ def report() -> Ledger:
     ...     trnpy.report() is ledger
     True
     """
-    ledger = Process.ledger or Process.last
+    ledger = ProcessLedger.ledger or ProcessLedger.last
     if ledger is None:
         ledger = Ledger()
         ledger.closed = ledger.opened

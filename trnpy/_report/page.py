@@ -12,7 +12,7 @@ from trnpy._base.records import record
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
-from trnpy._report.small import Call
+from trnpy._report.small_calls import Call
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nkisim.hardware import interval
 from trnpy._base.processors import threads
 from trnpy._base.records import record
-from trnpy._engine.parts import Parts
-from trnpy._report.small import Call, SmallCalls
+from trnpy._engine.time_parts import Parts
+from trnpy._report.small_calls import Call, SmallCalls
 from trnpy._settings.policy import HYSTERESIS
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 from typing import IO, TYPE_CHECKING, Literal
 
-from trnpy._report import pathless
+from trnpy._report import no_path
 from trnpy._report.advice import priced, worth
-from trnpy._report.small import STRIDE
+from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
+from trnpy._report.small_calls import STRIDE
 from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
 from trnpy._report.units import (
     LINES,
@@ -24,7 +25,6 @@ from trnpy._report.units import (
     took,
     uncalibrated,
 )
-from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 from trnpy._settings.policy import current_policy
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def past_patch(ledger: Ledger) -> list[str]:
         named = [f"{u.function} at {place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
         more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
         if kind == NO_PATH:
-            after = f" ({'; '.join(dict.fromkeys(pathless.why(u.function) for u in ours[:PLACES]))})"
+            after = f" ({'; '.join(dict.fromkeys(no_path.why(u.function) for u in ours[:PLACES]))})"
         said.append(f"at least {duration(total_s)} (sampled) {before}: {', '.join(named)}{more}{after}")
     return said
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.records import record
-from trnpy._report.small import NOTHING_CALLED
+from trnpy._report.small_calls import NOTHING_CALLED
 from trnpy._report.tally import DEVICE
 from trnpy._report.units import NOTICEABLE, duration, several, uncalibrated
 

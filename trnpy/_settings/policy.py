@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from nkisim.hardware import GIB, MACHINES
-from trnpy._base.blocks import Blocks
+from trnpy._base.context_settings import Blocks
 from trnpy._base.records import record
 from trnpy._nki.instances import INSTANCES
 from trnpy._settings import tile
@@ -214,7 +214,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return complaints
 
 
-class Process:
+class ProcessPolicy:
     """The policy of threads that set none of their own; None until it is first needed."""
 
     policy: Policy | None = None
@@ -257,23 +257,23 @@ def current_policy() -> Policy:
     ...     trnpy.current_policy().verify
     0.5
     """
-    return _own.get() or Process.policy or _read()
+    return _own.get() or ProcessPolicy.policy or _read()
 
 
 def _read() -> Policy:
     # Read at first use: a wrong variable is then an error of the first call, not of ``import trnpy``.
-    Process.policy = from_environment(os.environ)
-    return Process.policy
+    ProcessPolicy.policy = from_environment(os.environ)
+    return ProcessPolicy.policy
 
 
 def process_policy() -> Policy:
     """The policy of threads and tasks that are in no ``policy`` block."""
-    return Process.policy or _read()
+    return ProcessPolicy.policy or _read()
 
 
 def set_process_policy(policy: Policy) -> Policy:
     """Replace the policy of threads and tasks that are in no ``policy`` block; returns the former one."""
-    previous, Process.policy = process_policy(), policy
+    previous, ProcessPolicy.policy = process_policy(), policy
     return previous
 
 

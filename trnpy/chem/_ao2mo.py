@@ -10,8 +10,8 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import priced
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
     MEMORY,

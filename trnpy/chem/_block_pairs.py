@@ -10,9 +10,9 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
-from trnpy._engine.stand_ins import priced
 from trnpy._settings.policy import current_policy
 from trnpy.chem import _pairs
 from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, relative, row

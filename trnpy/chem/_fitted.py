@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from trnpy._call import guards
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import norms
 from trnpy._engine.proof.weights import weights
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import BLOCK
 from trnpy._nki.kernels.products import digits_matmul_reference, matmul_reference
 from trnpy.chem._ao2mo import unpacked

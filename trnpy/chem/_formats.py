@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
-from trnpy._engine import certified, staying
 from trnpy._engine import digits as _digits
+from trnpy._engine import float64_products, lazy_products
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
-from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.products import float64_digits_reference, float64_round_reference
 from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM
 from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES
@@ -118,15 +118,15 @@ class ByDigits:
         }  # fmt: skip
 
     def send(self, x: np.ndarray, largest: float) -> Sent:
-        top = certified.shift_of(DIGITS, int(_digits.shift_for(np.array(usual(largest, 1.0)))))
+        top = float64_products.shift_of(DIGITS, int(_digits.shift_for(np.array(usual(largest, 1.0)))))
         if top < float64_digits_reference.FAINTEST:
             raise Unsupported(Reason.VALUE, f"the largest element of an operand is {largest:.3g}")
-        return Sent(self._engine.hold(certified.link_words(x, x.shape)), top)
+        return Sent(self._engine.hold(float64_products.link_words(x, x.shape)), top)
 
     def operand(self, sent: Sent, k_first: bool) -> Operand:
         scale = np.array([[sent.scale]], np.float32)
         digits, sizes = self._engine.kernel("float64_digits", sent.held, scale, by_rows=not k_first, digits=DIGITS)
-        return Operand(digits, sizes, k_first, -certified.shift_of(DIGITS, sent.scale))
+        return Operand(digits, sizes, k_first, -float64_products.shift_of(DIGITS, sent.scale))
 
     def put(self, x: np.ndarray, largest: float, *k_first: bool) -> tuple[Operand, ...]:
         sent = self.send(x, largest)
@@ -170,12 +170,12 @@ class ByDigits:
 
     def values(self, x: Operand) -> np.ndarray:
         words, m, n = x.held.shape
-        fits = n <= float64_round_reference.COLUMNS and m * n >= certified.FEWEST_RESULTS
+        fits = n <= float64_round_reference.COLUMNS and m * n >= float64_products.FEWEST_RESULTS
         if fits and float64_round_reference.LOWEST <= x.exponent <= float64_round_reference.HIGHEST - 32 * words:
             scales = np.full((m, 1), x.exponent, np.float32), np.zeros((1, n), np.float32)
             rounded = self._engine.kernel("float64_round", x.held, *scales, places=x.digits + HEADROOM)
             return self._engine.get(rounded).view(REAL)
-        found = staying.without_halves(self._engine.get(x.held), x.digits)
+        found = lazy_products.without_halves(self._engine.get(x.held), x.digits)
         shift = np.array([[_digits.unit(x.digits) - x.exponent]])
         return _digits.assemble(found, x.digits, shift, np.zeros((1, 1), np.int64))
 

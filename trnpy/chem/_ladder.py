@@ -25,10 +25,10 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import norms
 from trnpy._engine.proof.weights import weights
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import BLOCK
 from trnpy.chem._ao2mo import _triangle, unpacked
 from trnpy.chem._formats import Arrays, Operand, Products, Sent, format_of, largest, padded

@@ -17,10 +17,10 @@ import numpy as np
 
 from nkisim.hardware import Hardware
 from trnpy._base.records import record
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.at_once import each
 from trnpy._engine.engines import Engine, Held
-from trnpy._engine.proof.products import Wrong
-from trnpy._engine.stand_ins import priced, usual
+from trnpy._engine.proof.checksums import Wrong
 from trnpy._nki.kernels.chem.mp2_energy_reference import (
     LARGEST,
     LARGEST_GROUP,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from trnpy._base.launched import first
+from trnpy._base.ranks_env import first
 from trnpy.dist._launch import terminal
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call.dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import eps, norms
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import usual
 from trnpy._settings.policy import current_policy
 
 REAL = np.dtype(np.float64)

@@ -9,10 +9,10 @@ import numpy as np
 
 from trnpy._call.dispatch import ALLOWED_ERROR, Reason, Unsupported
 from trnpy._engine import digits as _digits
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.kernels.chem.ao_to_mo_reference import HEADROOM, LARGEST
 from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
 from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, for_digits

@@ -17,7 +17,7 @@ import numpy as np
 
 from trnpy import dist
 from trnpy._base.distribution import install
-from trnpy._base.launched import launched, positive
+from trnpy._base.ranks_env import launched, positive
 from trnpy._engine.engines import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger

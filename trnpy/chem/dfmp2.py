@@ -14,9 +14,9 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.policy import current_policy
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track

@@ -20,8 +20,8 @@ import pyscf.lib.numpy_helper as numpy_helper
 import pyscf.scf.hf as hf
 
 from trnpy._base.records import record
+from trnpy._call.cache_key import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._call.kinds import kind_of
 from trnpy._einsum import grammar
 from trnpy._einsum import rows as _rows
 from trnpy._einsum.plan import Contraction, Plan

@@ -2,9 +2,9 @@
 
 from trnpy.dist import linalg as linalg
 from trnpy.dist._collectives import Communicator as Communicator, MismatchedCalls as MismatchedCalls
-from trnpy.dist._cores import cores as cores
+from trnpy.dist._core_transport import cores as cores
 from trnpy.dist._files import load as load
-from trnpy.dist._products import (
+from trnpy.dist._sharded_products import (
     einsum as einsum, einsum_plan as einsum_plan, matmul as matmul, multi_einsum as multi_einsum,
     tensordot as tensordot
 )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trnpy._base import distribution
-from trnpy._base.launched import launched
+from trnpy._base.ranks_env import launched
 
 LAUNCHERS = ("mpiexec", "mpirun", "orterun", "prterun", "srun")
 TERMINALS = ("/dev/pts/", "/dev/tty")

@@ -12,7 +12,7 @@ from typing import Any
 import mpi4py
 import numpy as np
 
-from trnpy._base.launched import launched
+from trnpy._base.ranks_env import launched
 from trnpy._engine.at_once import beside
 from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, Transport, gather_limit
 from trnpy.dist._watched import Watched

@@ -11,7 +11,7 @@ from typing import Literal
 from trnpy._base.records import record
 from trnpy._einsum import grammar
 from nkisim.hardware import between
-from trnpy.dist import _blocks
+from trnpy.dist import _grids
 from trnpy.dist._collectives import even
 
 # The model: seconds of one message to each other rank, bytes per second that a rank sends, and flops of a product.
@@ -47,7 +47,7 @@ class ShardedPlan:
     axis: int | None  # of the result, cut along it; None if every rank has the whole result
     steps: tuple[Step, ...]
     others: tuple[ShardedPlan, ...] = ()  # by the other labels, and the best one on a grid; the fastest first
-    grid: _blocks.Grid | None = None
+    grid: _grids.Grid | None = None
 
     @property
     def bytes(self) -> float:
@@ -164,11 +164,11 @@ def _on_grids(
     flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
     cut = [(labels, piece) for labels, piece in zip(inputs, pieces, strict=True) if piece.axis is not None]
     ends = edges[output[at]] if output else ()
-    for grid in _blocks.grids([labels for labels, _ in cut], output, edges, len(ends) - 1):
+    for grid in _grids.grids([labels for labels, _ in cut], output, edges, len(ends) - 1):
         ranks, listed = len(ends) - 1, []
         for labels, piece in cut:
             needs = grid.blocks(labels, piece.shape, sizes)
-            if max(map(_blocks.size, needs)) * piece.bytes > memory * math.prod(piece.shape):
+            if max(map(_grids.size, needs)) * piece.bytes > memory * math.prod(piece.shape):
                 break
             listed.append(_blocks_step(labels, piece, needs, ranks))
         else:
@@ -183,12 +183,12 @@ def _on_grids(
             )
 
 
-def _blocks_step(what: str, piece: Piece, blocks: list[_blocks.Block], ranks: int) -> Step:
+def _blocks_step(what: str, piece: Piece, blocks: list[_grids.Block], ranks: int) -> Step:
     """An array, from pieces to blocks or back: as many bytes, from and to the ranks whose pieces meet a block."""
     assert piece.axis is not None
-    has = _blocks.pieces(piece.shape, piece.axis, piece.edges)
-    sent = _blocks.received(has, blocks) * piece.bytes / max(math.prod(piece.shape), 1)
-    messages = sum(_blocks.common(blocks[0], there) > 0 for there in has[1:])
+    has = _grids.pieces(piece.shape, piece.axis, piece.edges)
+    sent = _grids.received(has, blocks) * piece.bytes / max(math.prod(piece.shape), 1)
+    messages = sum(_grids.common(blocks[0], there) > 0 for there in has[1:])
     return Step("blocks", what, sent, messages * MESSAGE_S + sent / BYTES_PER_S["reshard"])
 
 

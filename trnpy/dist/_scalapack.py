@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy.dist._panels import Panels
+from trnpy.dist._panel_factors import Panels
 from trnpy.dist._sharded import Sharded
 
 ROUTINES = {"f": "pssyevd_", "d": "pdsyevd_", "F": "pcheevd_", "D": "pzheevd_"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy.dist._blocks import Block, moved, pieces
+from trnpy.dist._grids import Block, moved, pieces
 from trnpy.dist._collectives import Communicator, even, plain
 from trnpy.dist._start import comm as process_comm
 
@@ -128,7 +128,7 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _products() -> Any:
     """The module of products, which is loaded at first use: it needs this one."""
-    return importlib.import_module("trnpy.dist._products")
+    return importlib.import_module("trnpy.dist._sharded_products")
 
 
 def cut(a: np.ndarray, axis: int, first: int, last: int) -> np.ndarray:

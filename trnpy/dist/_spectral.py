@@ -13,7 +13,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy.dist._collectives import Communicator
-from trnpy.dist._products import matmul
+from trnpy.dist._sharded_products import matmul
 from trnpy.dist._sharded import Sharded
 from trnpy.linalg._polynomials import NEWTON_SCHULZ, sign_coefficients
 

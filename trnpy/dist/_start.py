@@ -12,7 +12,7 @@ import numpy as np
 from trnpy._base import distribution
 from trnpy._settings.policy import current_policy
 from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls, Transport
-from trnpy._base.launched import ending, launched
+from trnpy._base.ranks_env import ending, launched
 
 _own = threading.local()  # the communicator of a thread that stands for a process
 _process: list[Communicator] = []  # that of the process, once made

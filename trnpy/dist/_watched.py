@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trnpy._base.launched import on_host, told
+from trnpy._base.ranks_env import on_host, told
 from trnpy.dist import _watcher
 from trnpy.dist._collectives import MismatchedCalls, line_of_program
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from trnpy._einsum.rows import matmul as local_matmul
-from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
-from trnpy.dist._products import matmul
+from trnpy.dist._panel_factors import definite_factor, definite_solution, general_solution, shared
+from trnpy.dist._sharded_products import matmul
 from trnpy.dist._scalapack import eigenvectors
 from trnpy.dist._sharded import Sharded, gather
 from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined, scaled

@@ -14,11 +14,11 @@ from scipy.linalg import blas as reference
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _triangular
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import SMALL, hermitian, norm, real, system_error
-from trnpy.linalg._panels import adjoint
 
 TYPES = {"s": np.dtype("f4"), "d": np.dtype("f8"), "c": np.dtype("c8"), "z": np.dtype("c16")}
 OPS_OF = "NTC"

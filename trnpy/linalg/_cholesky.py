@@ -14,7 +14,8 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
-from trnpy.linalg import _panels, _triangular
+from trnpy.linalg import _lapack_panels, _triangular
+from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import (
     SMALL,
     given_factor,
@@ -28,7 +29,6 @@ from trnpy.linalg._matrices import (
     useful,
     worst,
 )
-from trnpy.linalg._panels import BLOCK, adjoint, split
 
 ANOTHER = 1.0  # the error, relative to A, of a factor that is not triangular with a positive diagonal
 
@@ -47,7 +47,7 @@ def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
 def _factor(l: np.ndarray, engine: Engine, block: int) -> None:
     n = l.shape[-1]
     if n <= block:
-        l[...] = _panels.cholesky(l)
+        l[...] = _lapack_panels.cholesky(l)
         return
     h = split(n, block)
     _factor(l[..., :h, :h], engine, block)

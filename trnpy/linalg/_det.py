@@ -8,7 +8,7 @@ import numpy as np
 
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._engine.stand_ins import usual
+from trnpy._engine.abstract_arrays import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL, in_double
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine import iterations
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine, Handle
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.tile import length
-from trnpy.linalg import _panels
+from trnpy.linalg import _lapack_panels
 from trnpy.linalg._matrices import by_strips, shared
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
@@ -135,7 +135,7 @@ def _unpaired(a: np.ndarray) -> np.ndarray:
 
 def _solved(block: Block, task: Task) -> np.ndarray:
     """Eigenvectors (n, m) of a block in the whole space, by LAPACK in float32."""
-    _, v = _panels.eigh(_unpaired(block.matrix) if task.paired else block.matrix)
+    _, v = _lapack_panels.eigh(_unpaired(block.matrix) if task.paired else block.matrix)
     if block.basis is None:
         return v
     inner = (_paired(v) if task.paired else v).astype(np.float32, order="C", copy=False)

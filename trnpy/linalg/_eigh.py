@@ -13,13 +13,14 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import eigenvalues
-from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _divide, _jacobi, _panels, _triangular
+from trnpy.linalg import _divide, _jacobi, _lapack_panels, _triangular
 from trnpy.linalg._cholesky import cholesky
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import (
     SMALL,
     doubled,
@@ -31,7 +32,6 @@ from trnpy.linalg._matrices import (
     square,
     times_power,
 )  # fmt: skip
-from trnpy.linalg._panels import adjoint
 from trnpy.linalg._refinement import PRECISIONS, refine
 
 MODERATE = 8  # exponents up to which float32 products of a matrix are far from overflow and underflow
@@ -40,7 +40,7 @@ FEW = 20  # one wanted pair in so many
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
     """Eigenvectors by LAPACK in float32, for a float64 or complex128 a (n, n)."""
-    return _panels.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32))[1]
+    return _lapack_panels.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32))[1]
 
 
 # (a, engine) -> eigenvectors (n, n) to float32 accuracy, for |a| near 1; jacobi is for real matrices only

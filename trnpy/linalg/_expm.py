@@ -11,9 +11,9 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg._matrices import SMALL, native, norm, real_type, useful
 

@@ -12,10 +12,10 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _eigh, _positive
+from trnpy.linalg import _eigh, _matrix_functions
 from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
@@ -160,7 +160,7 @@ class InverseSquareRoot(Problem):
 
     def run(self, engine: Engine) -> InverseRoot:
         (a,), full_output = self.arrays, self.full_output
-        _positive.certify(a)
+        _matrix_functions.certify(a)
         a = a.astype(self.dtype, copy=False)
         if self.by != "eigh":
             x, how = inverse_square_root(a, engine)

@@ -12,9 +12,9 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
-from trnpy.linalg import _lu, _panels, _triangular
+from trnpy.linalg import _lapack_panels, _lu, _triangular
+from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, useful, worst
-from trnpy.linalg._panels import BLOCK, adjoint, split
 from trnpy.linalg._solve import check_triangle, detected, factored_general, factored_positive, structure_of, whole
 
 
@@ -26,7 +26,7 @@ def upper(u: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
     """
     n = u.shape[-1]
     if n <= block:
-        return _panels.upper_inverse(u)
+        return _lapack_panels.upper_inverse(u)
     h = split(n, block)
     x = np.zeros_like(u)
     x[..., :h, :h] = upper(u[..., :h, :h], engine, block)

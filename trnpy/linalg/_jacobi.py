@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trnpy._engine import iterations
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
 SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi

@@ -14,9 +14,9 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy.linalg import _cholesky, _eigh, _lu
 from trnpy.linalg._blas_rows import TYPES, flag, operand, placed
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._lu import Factored
 from trnpy.linalg._matrices import SMALL, nonzero, norm, right_hand_sides, system_error, useful
-from trnpy.linalg._panels import adjoint
 
 
 def square(a: Any, dtype: np.dtype) -> np.ndarray:

@@ -14,14 +14,14 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.proof import least_squares
-from trnpy._engine.proof.products import max_nan
-from trnpy._engine.stand_ins import usual
+from trnpy._engine.proof.checksums import max_nan
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd, _triangular
+from trnpy.linalg._lapack_panels import adjoint, svdvals
 from trnpy.linalg._matrices import SMALL, doubled, largest, moderate, times_power, tolerance, useful
-from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 from trnpy.linalg._svd_rows import factors_error, significant
 

@@ -12,10 +12,11 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _panels, _triangular
+from trnpy.linalg import _lapack_panels, _triangular
+from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import (
     SMALL,
     given_factor,
@@ -27,7 +28,6 @@ from trnpy.linalg._matrices import (
     useful,
     worst,
 )
-from trnpy.linalg._panels import BLOCK, adjoint, split
 
 
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +43,7 @@ def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarra
 def _factor(lu: np.ndarray, engine: Engine, block: int) -> np.ndarray:
     m, n = lu.shape[-2:]
     if min(m, n) <= block:
-        lu[...], pivots = _panels.lu(lu)
+        lu[...], pivots = _lapack_panels.lu(lu)
         return pivots
     h = split(min(m, n), block)
     left, right = lu[..., :h], lu[..., h:]

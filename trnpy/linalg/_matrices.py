@@ -15,11 +15,11 @@ from trnpy._base.processors import threads
 from trnpy._call import guards
 from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import operations, priced, real_dtype, usual
 from trnpy._engine.at_once import in_threads
 from trnpy._engine.precision import norms
-from trnpy._engine.stand_ins import operations, priced, real_dtype, usual
 from trnpy._settings.tile import area, length
-from trnpy.linalg._panels import BLOCK
+from trnpy.linalg._lapack_panels import BLOCK
 
 P = TypeVar("P", bound=Problem)
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
-from trnpy.linalg import _positive
+from trnpy.linalg import _matrix_functions
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
 
 MOST_FACTORS = 128  # of a power, because its check takes as many products
@@ -125,7 +125,7 @@ class Power:
 def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
     finite = isinstance(t, (int, float)) and math.isfinite(t)
     refuse(not finite or t == int(t), f"t={t!r}: an integer is for products, not for eigenvectors")
-    return _positive.problem("fractional_matrix_power", A, Power(t))
+    return _matrix_functions.problem("fractional_matrix_power", A, Power(t))
 
 
 def scipy_ops() -> tuple[Op, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy.linalg
 import scipy.linalg
 
-from trnpy._call.names import public, rows
-from trnpy._call.pathless import strict
+from trnpy._call.namespace import public, rows
+from trnpy._call.unsupported import strict
 from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.linalg._rows import NUMPY_OPS, OPS
 
 HOME = "trnpy.linalg"
 LAZY = ("interpolative",)  # not loaded here, because it loads half of scipy.sparse

@@ -10,9 +10,9 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import pseudo_inverses
-from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
 from trnpy.linalg._matrices import SMALL, doubled, hermitian, moderate, refuse, square, tolerance, useful

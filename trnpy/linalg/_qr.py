@@ -10,13 +10,13 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _panels, _triangular
+from trnpy.linalg import _lapack_panels, _triangular
 from trnpy.linalg._cholesky import cholesky
+from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, stack_size, useful, worst
-from trnpy.linalg._panels import BLOCK, adjoint, split
 
 # Reflectors of one block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; in one block, 2.7 times.
 WIDTH = 4 * BLOCK
@@ -43,7 +43,7 @@ def householder(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, list[np.ndar
 def _factor(a: np.ndarray, engine: Engine) -> list[np.ndarray]:
     k = min(a.shape[-2:])
     if k <= BLOCK:
-        a[...], t = _panels.qr(a)
+        a[...], t = _lapack_panels.qr(a)
         return [t]
     h = split(k, WIDTH if k > WIDTH else BLOCK)
     left, right = a[..., :h], a[..., h:]

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced, real_dtype, usual
 from trnpy._engine.at_once import in_threads
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import Handle
-from trnpy._engine.stand_ins import priced, real_dtype, usual
 from trnpy._settings.tile import length
-from trnpy.linalg import _panels
+from trnpy.linalg import _lapack_panels
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import by_strips, column_norms, shared, workers
 from trnpy.linalg._matrices import largest as largest_of
-from trnpy.linalg._panels import adjoint
 
 U = 2.0**-53
 ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
@@ -434,7 +434,7 @@ def _solve_cluster(
     gram = _blocks(x, [cluster])[0][1] if g is None else g[cluster, cluster]
     shifted = c[cluster, cluster] + gram * (d[cluster] - mean)  # the diagonal of c is in d already
     shifted[np.diag_indices(len(shifted))] = gram.diagonal() * (d[cluster] - mean)
-    w, q = _panels.eigh_of_two((shifted + adjoint(shifted)) / 2, gram)
+    w, q = _lapack_panels.eigh_of_two((shifted + adjoint(shifted)) / 2, gram)
     columns = x[:, cluster]
     x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else by_digits(columns, q, digits, engine)
     for m in (c,) if g is None else (c, g):

@@ -13,9 +13,10 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import priced, usual
 from trnpy.linalg import _cholesky, _lu, _triangular
+from trnpy.linalg._lapack_panels import adjoint, reciprocal_condition
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
@@ -27,7 +28,6 @@ from trnpy.linalg._matrices import (
     stack_size,
     useful,
 )
-from trnpy.linalg._panels import adjoint, reciprocal_condition
 
 STRUCTURES: Mapping[str | None, str] = MappingProxyType(
     {

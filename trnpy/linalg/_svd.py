@@ -10,12 +10,12 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine import iterations
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.tile import length
-from trnpy.linalg import _divide, _eigh, _panels, _qr, _refinement
+from trnpy.linalg import _divide, _eigh, _lapack_panels, _qr, _refinement
+from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import column_norms, real_type, times_power
-from trnpy.linalg._panels import adjoint
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 from trnpy.linalg._refinement import (
     ACCEPTED,
@@ -104,7 +104,7 @@ def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
 
 def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """U and V (n, n) of a (n, n) by LAPACK's sgesdd or cgesdd."""
-    u, _, vh = _panels.svd(_single(a))
+    u, _, vh = _lapack_panels.svd(_single(a))
     return u.astype(a.dtype), vh.conj().T.astype(a.dtype)
 
 
@@ -349,7 +349,7 @@ def _product(a: np.ndarray, b: np.ndarray, products: _Products) -> np.ndarray:
 
 def _orthonormalizing(g: np.ndarray) -> np.ndarray:
     """W (k, k) with W^H G W = I for G near the identity."""
-    w = _panels.substitution(_panels.cholesky(g), np.eye(len(g), dtype=g.dtype, like=g), True, False)
+    w = _lapack_panels.substitution(_lapack_panels.cholesky(g), np.eye(len(g), dtype=g.dtype, like=g), True, False)
     return w.conj().T
 
 
@@ -366,7 +366,7 @@ def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: 
         if not smaller:
             raise NotConverged(f"a cluster of {len(b)} singular values near zero")
         return svd(b, engine, method, norm)
-    p, s, qh = _panels.svd(b)
+    p, s, qh = _lapack_panels.svd(b)
     return p, s, qh.conj().T
 
 

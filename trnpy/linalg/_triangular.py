@@ -10,11 +10,11 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack, triangular
+from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _panels
+from trnpy.linalg import _lapack_panels
+from trnpy.linalg._lapack_panels import BLOCK, adjoint, in_one_launch
 from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, square, system_error, useful
-from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
 
 
 def solve(
@@ -29,7 +29,7 @@ def solve(
     if a.shape[-1] > BLOCK and in_one_launch(a.ndim, a.dtype):
         return engine.trsm(a, b, side=side, lower=lower, trans=trans, unit=unit)
     t, right, down = triangular.oriented(a, b, side, lower, trans)
-    x = triangular.solve(t, right, down, unit, engine.matmul, _panels.substitution, BLOCK)
+    x = triangular.solve(t, right, down, unit, engine.matmul, _lapack_panels.substitution, BLOCK)
     return x if side == "left" else x.swapaxes(-1, -2)
 
 

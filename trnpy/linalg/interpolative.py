@@ -2,7 +2,7 @@
 
 from scipy.linalg import interpolative as _scipy
 
-from trnpy._call.names import public as _public
+from trnpy._call.namespace import public as _public
 
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__

@@ -5,8 +5,8 @@ from typing import Any as _Any
 
 from scipy.linalg import lapack as _scipy
 
-from trnpy._call.names import public as _public
-from trnpy._call.names import rows as _rows
+from trnpy._call.namespace import public as _public
+from trnpy._call.namespace import rows as _rows
 from trnpy.linalg._lapack_rows import LAPACK_OPS as _LAPACK_OPS
 
 __all__ = _scipy.__all__

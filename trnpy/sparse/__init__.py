@@ -7,7 +7,7 @@ from typing import Any as _Any
 
 from scipy import sparse as _scipy
 
-from trnpy._call.names import public as _public
+from trnpy._call.namespace import public as _public
 from trnpy.sparse import _analysis, _masks
 from trnpy.sparse._classes import SCIPY as _SCIPY
 from trnpy.sparse._classes import makers as _makers

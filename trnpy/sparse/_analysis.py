@@ -13,16 +13,16 @@ from nkisim.hardware import between
 from trnpy._base.records import record
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Decision, decide
+from trnpy._engine.abstract_arrays import Unknown
 from trnpy._engine.engines import Refused
-from trnpy._engine.stand_ins import Unknown
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LARGEST
-from trnpy._report.shown import frame
+from trnpy._report.html_table import frame
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy._settings.policy import policy as set_policy
 from trnpy.sparse import _picture
-from trnpy.sparse._ops import MATMUL, SparseProduct, device_product, is_sparse
+from trnpy.sparse._matmul import MATMUL, SparseProduct, device_product, is_sparse
 from trnpy.sparse._outline import EVERY
 from trnpy.sparse._tiles import BUCKETS, TILE, Blocks, count_blocks
 

@@ -13,8 +13,8 @@ from typing import Any
 from scipy import sparse
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.names import settled
-from trnpy.sparse import _ops, _tiles
+from trnpy._call.namespace import settled
+from trnpy.sparse import _matmul, _tiles
 
 _ABSTRACT = (sparse.sparray, sparse.spmatrix)
 _BASES = tuple(
@@ -74,7 +74,7 @@ def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[...,
     return settled([adopting(f) for f in functions if callable(f) and not isinstance(f, type)], home)
 
 
-class _Sparse(_ops.Products):
+class _Sparse(_matmul.Products):
     """Methods of trnpy's sparse classes that SciPy's lack."""
 
     @classmethod
@@ -115,7 +115,7 @@ def _subclass(base: type) -> type:
             body[name] = adopting(getattr(base, name))
     if layout == "csr":
         csr: Any = base
-        body["tobsr"] = _ops.tobsr(csr.tobsr)
+        body["tobsr"] = _matmul.tobsr(csr.tobsr)
     kind = {"metaclass": ABCMeta}  # __subclasshook__ needs it; SciPy has it from 1.16 on
     return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 

@@ -11,9 +11,9 @@ import numpy as np
 from nkisim.hardware import Hardware
 from trnpy._base.records import record
 from trnpy._engine import digits as _digits
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy._engine.residency import fingerprint
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import pieces
 from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST

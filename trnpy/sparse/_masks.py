@@ -17,7 +17,7 @@ from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._settings.tile import length
 from trnpy.sparse._classes import adopt
-from trnpy.sparse._ops import is_sparse
+from trnpy.sparse._matmul import is_sparse
 
 BLOCK = length(128)  # rows and columns of the systolic array
 WIDEST = 32 * BLOCK  # columns of one product: its result takes 4 MiB in float64

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from trnpy._base.records import record
+from trnpy._engine.abstract_arrays import Count, Outline, Spec, Valueless, new
 from trnpy._engine.engines import current_engine
 from trnpy._engine.residency import pinned, place
-from trnpy._engine.stand_ins import Count, Outline, Spec, Valueless, new
 from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import HYSTERESIS, current_policy

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from trnpy._base.records import record
-from trnpy._engine.stand_ins import priced
+from trnpy._engine.abstract_arrays import priced
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 from trnpy._settings.tile import area
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from trnpy._einsum.rows import matmul as _matmul
 from trnpy.sparse import _masks, linalg
 from trnpy.sparse._classes import adopt
-from trnpy.sparse._ops import _with_values
+from trnpy.sparse._matmul import _with_values
 from trnpy.sparse._outline import PATTERNED
 
 

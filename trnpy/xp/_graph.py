@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp._evaluate import assigned, compute, settle
-from trnpy.xp._nodes import SCALARS, Counters, Node, leaf, recorded
+from trnpy.xp._nodes import SCALARS, GraphCounters, Node, leaf, recorded
 
 MOST_PENDING = 4096  # operations one after another that wait: more are computed without being asked for
 LARGEST_COPIES = 2**28  # bytes of copied operands that wait for unread results before these are computed
 OURS = "trnpy.xp"  # modules whose lines record for others
 
-__all__ = ["SCALARS", "Counters", "Node", "assigned", "compute", "leaf", "now", "record", "settle"]
+__all__ = ["SCALARS", "GraphCounters", "Node", "assigned", "compute", "leaf", "now", "record", "settle"]
 
 
 def record(
@@ -38,9 +38,9 @@ def record(
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
         frame = frame.f_back
-    Counters.recorded += 1
+    GraphCounters.recorded += 1
     node = Node(function, inputs, options, shape, dtype, depth, frame.f_code, frame.f_lasti)
-    if depth > MOST_PENDING or Counters.copied > LARGEST_COPIES:
+    if depth > MOST_PENDING or GraphCounters.copied > LARGEST_COPIES:
         settle(node)
     return node
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._rows import NUMPY_OPS
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, _host, wrapped
 from trnpy.xp._common import array, like, node_of, plain, view

@@ -10,8 +10,8 @@ from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._engine import digits as _digits
-from trnpy._engine.certified import shift_of
-from trnpy._engine.dry import NUMBER_S
+from trnpy._engine.cost_model import NUMBER_S
+from trnpy._engine.float64_products import shift_of
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import float64_digits_reference as reference
 

@@ -12,7 +12,7 @@ from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
-from trnpy._engine.dry import RESULT_S
+from trnpy._engine.cost_model import RESULT_S
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import float64_round_reference as reference
 

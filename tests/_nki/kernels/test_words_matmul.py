@@ -10,7 +10,7 @@ from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
-from trnpy._engine import dry
+from trnpy._engine import cost_model
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import words_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import for_digits, words_for
@@ -122,7 +122,7 @@ def test_products_of_few_rows_take_as_long_as_dry_runs_say(m, k, n):
     operands = tuple(Specification(shape, BF16) for shape in ((7, k, m), (7, k, n), (m, k), (k, n)))
     options = {"digits": 7, "words": best.words, "m_tiles": best.m_tiles, "k_tiles": best.k_tiles}
     priced_s = price(run(KERNEL, operands, options, target="trn2", mode="trace").trace).device_s
-    form, flops = dry.KERNELS["words_matmul"](*operands, **options)
+    form, flops = cost_model.KERNELS["words_matmul"](*operands, **options)
     assert 0.5 < flops / (MACHINES["trn2"].flops_per_s[form] * EFFICIENCY) / priced_s < 1.5
 
 

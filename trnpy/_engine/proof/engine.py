@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine.abstract_arrays import StandIn
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import combined
-from trnpy._engine.proof import integers, products
-from trnpy._engine.stand_ins import StandIn
+from trnpy._engine.proof import checksums, integers
 from trnpy._settings.policy import current_policy
 
 
@@ -55,10 +55,10 @@ class Proving:
                 integers.prove(a, b, c)
             return c
         options = dtype, self._engine.format(dtype), current_policy().products != "matched"
-        expected = products.expected(a, b, self._engine.parallel, *options)
-        arriving = products.Arriving(expected)
+        expected = checksums.expected(a, b, self._engine.parallel, *options)
+        arriving = checksums.Arriving(expected)
         c = multiplied(arrived=arriving) if arrives else multiplied()
-        products.accept(expected(), a, b, c, arriving.whole(len(c)))
+        checksums.accept(expected(), a, b, c, arriving.whole(len(c)))
         return c
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine.proof.products import Wrong
-from trnpy._engine.stand_ins import priced
+from trnpy._engine.abstract_arrays import priced
+from trnpy._engine.proof.checksums import Wrong
 
 UNIFORM = 3  # columns of uniform weights beside one of odd weights
 

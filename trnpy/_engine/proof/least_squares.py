@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy._engine.proof.products import lengths, max_nan
+from trnpy._engine.proof.checksums import lengths, max_nan
 from trnpy._engine.proof.weights import PROBES, weights
 
 

@@ -7,8 +7,8 @@ from typing import Any as _Any
 
 from scipy.sparse import csgraph as _scipy
 
-from trnpy._call.names import public as _public
-from trnpy._call.names import settled as _settled
+from trnpy._call.namespace import public as _public
+from trnpy._call.namespace import settled as _settled
 from trnpy.sparse._classes import adopt as _adopt
 from trnpy.sparse._classes import makers as _makers
 

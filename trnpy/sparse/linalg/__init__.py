@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from scipy.sparse import linalg as _scipy
 
-from trnpy._call.names import public as _public
-from trnpy._call.names import rows as _rows
-from trnpy._call.pathless import strict as _strict
+from trnpy._call.namespace import public as _public
+from trnpy._call.namespace import rows as _rows
+from trnpy._call.unsupported import strict as _strict
 from trnpy.sparse._classes import makers as _makers
+from trnpy.sparse.linalg._eigsh_lobpcg import OPS as _OPS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
-from trnpy.sparse.linalg._ops import OPS as _OPS
 
 _PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_krylov gcrotmk is_sptriangular lgmres lsmr
     lsqr minres norm onenormest qmr spbandwidth spilu splu spsolve_triangular svds test tfqmr use_solver"""

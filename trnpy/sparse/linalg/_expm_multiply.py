@@ -13,10 +13,10 @@ from scipy.sparse import linalg as scipy_linalg
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine.abstract_arrays import StandIn, priced
 from trnpy._engine.engines import Engine
-from trnpy._engine.proof import products
+from trnpy._engine.proof import checksums
 from trnpy._engine.proof.weights import probe
-from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.tile import area
 
 Product = Callable[[np.ndarray], np.ndarray]
@@ -46,7 +46,7 @@ def usual_products(columns: int) -> list[tuple[int, bool]]:
 @priced("", lambda a: (a.nbytes, (NORM,)))
 def bound(a: np.ndarray) -> float:
     """At least the 1-norm of a (n, n), 1.25 times that of a random matrix: in one pass without work arrays."""
-    return math.sqrt(len(a)) * float(products.lengths(a.T).max())
+    return math.sqrt(len(a)) * float(checksums.lengths(a.T).max())
 
 
 @record(kw_only=True)

@@ -11,9 +11,9 @@ from scipy import sparse
 
 from trnpy._base.records import record
 from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.residency import fingerprint
-from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.kernels.solves.cg_iterations_reference import (
     BLOCKS,
     ITEMS,

@@ -1,0 +1,109 @@
+"""The cache of decisions by kind of call. Every call looks here first: direct or patched, recorded or not.
+
+Decisions are pure functions of shapes, dtypes, options, policy and rates, so a cached one is exact. It is used only
+without an engine, because a decision about an engine also depends on its health, its operands and compiled kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trnpy._base.conventions import uncounted, unusual
+from trnpy._call.decisions import Form, Op, Problem, decide, work_of
+from trnpy._call.fast_path import Known, Verdict, Verdicts, in_keywords
+from trnpy._engine.engines import at_rest
+from trnpy._report.reasons import Decision, Reason, Unsupported, small_decision
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import Attention, Policy
+from trnpy._settings.policy import ProcessPolicy as _Process
+
+KINDS = 4096  # kinds of call in the cache, more than most programs have; a full cache is emptied
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def unattended() -> bool:
+    """Whether there is no engine, nothing is recorded and nobody asked for either: then the reference runs at once."""
+    return not Attention.asked and _Process.policy is Verdicts.known.policy
+
+
+def rest(policy: Policy, rates: HostRates | None = None) -> Known:
+    """The verdicts under ``policy``, which has no engine at hand, and under ``rates`` if given."""
+    known = Verdicts.known
+    if known.policy is not policy or (rates is not None and known.rates is not rates):
+        valid = known.policy == policy and (known.rates is rates or None in (known.rates, rates))
+        Verdicts.known = known = Known(policy, rates or known.rates, known.verdicts if valid else {})
+    return known
+
+
+def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
+    """How to run a call whose look gave ``found``; None if calls of its kind are decided each time."""
+    if found is not True and not policy.force and elements(args, kwargs) <= op.small:
+        return found or op.reference, small_decision(op.name, op.small)
+    if not at_rest(policy) or policy.fallback == "raise":
+        return None
+    kind = None if op.kind is None else op.kind(args, kwargs)
+    if kind is None:
+        return None
+    # Only a recorded decision has the modelled seconds of the device: they need a dry run.
+    key, verdicts = (op.name, found is True, kind, recorded), rest(policy, current_rates()).verdicts
+    try:
+        return verdicts[key]
+    except KeyError:
+        if len(verdicts) >= KINDS:
+            verdicts.clear()
+        verdict = verdicts[key] = _verdict(op, found, args, kwargs, policy, recorded)
+        return verdict
+
+
+def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
+    """The verdict on all calls of this kind while there is no engine at hand; None if there is none."""
+    reference = found if callable(found) else op.reference
+    ready = prepared(op, found is True, args, kwargs)
+    if isinstance(ready, Decision):
+        return reference, ready
+    problem, form = ready
+    work = work_of(problem) if recorded else None
+    decision = decide(op.name, problem, None, policy, current_rates(), work=work)
+    if decision.waiting_s:  # a route waits until the seconds lost exceed those of importing its library
+        return None
+    if not decision.route or problem.route is None:
+        return reference, decision
+    again = problem.route.again
+    if again is None:
+        return None
+    return (again if form is None else _formed(form, again)), decision
+
+
+def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
+    return uncounted(lambda *args, **kwargs: form(again(*args, **kwargs)))
+
+
+def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
+    """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
+    if option := unusual(op.reference, args, kwargs):
+        return Decision(op.name, False, Reason.PARAM, option)
+    try:
+        problem = op.problem(may_route, *args, **kwargs)
+        form = None if op.form is None else op.form(op.reference, args, kwargs)
+    except Unsupported as why:
+        return Decision(op.name, False, why.reason, str(why))
+    except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
+        return Decision(op.name, False, Reason.PARAM, str(why))
+    return problem, form
+
+
+def elements(args: Args, kwargs: Kwargs) -> float:
+    """Elements of the array arguments; infinite if an argument is not a plain array and must be looked at closely."""
+    n = 0.0
+    for a in args:
+        if type(a) is np.ndarray:
+            n += a.size
+        elif a is not None and not isinstance(a, (str, int, float)):
+            return math.inf
+    return n + sum(in_keywords(kwargs)) if kwargs else n

@@ -1,0 +1,49 @@
+"""Functions of trnpy's namespaces without a path on a device: NumPy's or SciPy's, but an error if the policy asks."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from trnpy._base.conventions import uncounted
+from trnpy._call.decision_cache import elements
+from trnpy._call.dispatch import _record
+from trnpy._call.fast_path import _trace
+from trnpy._call.namespace import settled
+from trnpy._report import ledger as _ledger
+from trnpy._report.no_path import BAND, NAMES, why
+from trnpy._report.reasons import Decision, FallbackError, Reason
+from trnpy._settings.policy import current_policy
+from trnpy._settings.tile import area
+
+SMALL = area(64 * 64)  # elements of all operands: as for rows, smaller calls are best on the host
+
+
+def strict(names: Mapping[str, Any], home: str, others: Iterable[str] = ()) -> dict[str, Callable[..., Any]]:
+    """Of ``names``, those of ``home``, the functions that raise FallbackError where ``fallback="raise"``.
+
+    They are those in the table of functions without a path, but where memory bounds the work, and the ``others``.
+    """
+    listed = [name for name, reason in NAMES.items() if reason != BAND]
+    chosen = [name for name in (*listed, *others) if name in names]
+    return settled([_strict(names[name], home) for name in chosen], home)
+
+
+def _strict(function: Callable[..., Any], home: str) -> Callable[..., Any]:
+    theirs = "numpy.linalg" if function.__module__.startswith("numpy.") else home.replace("trnpy", "scipy")
+    name = f"{theirs}.{function.__name__}"
+
+    @uncounted
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        policy = current_policy()
+        if policy.fallback == "raise" and (policy.force or elements(args, kwargs) > SMALL):
+            decision = Decision(name, False, Reason.NO_PATH, why(name))
+            _record(decision, time.perf_counter(), _ledger.ProcessLedger.ledger, _trace.get())
+            raise FallbackError(decision)
+        return function(*args, **kwargs)
+
+    call.__trnpy_pathless__ = name  # type: ignore[attr-defined]
+    return call

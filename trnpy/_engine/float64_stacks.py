@@ -1,0 +1,173 @@
+"""Stacks of small products by digits in one launch, certified or bit-equal as single products are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine import digits as _digits
+from trnpy._engine.abstract_arrays import few_terms, usual
+from trnpy._engine.float64_products import ZERO, Device, affordable, check_finite, integer_bytes, usual_least
+from trnpy._engine.residency import place
+from trnpy._engine.tuning import Extents, pieces, rung
+from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
+from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, Parameters, for_stack
+from trnpy._nki.runtime import Buffer
+
+
+def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The products of (B, m, k) and (B, k, n), both of one dtype of ``certified.DTYPES``, in that dtype.
+
+    Uncertified for the same reasons as ``certified.matmul``, but for the whole stack.
+    """
+    if a.dtype.kind == "c":
+        device = _remembering(device)
+        c = np.empty_like(a, order="C", shape=(len(a), a.shape[1], b.shape[2]))
+        c.real = matmul(device, a.real, b.real) - matmul(device, a.imag, b.imag)
+        c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
+        return c
+    product = _float64 if a.dtype.kind == "f" else _integers
+    m, k, n = fit = device.buckets.fit("digits_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
+    # A table on the chip holds the offsets of all blocks; one launch is at most as large as that of one large product.
+    most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
+    parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _remembering(device: Device) -> Device:
+    """``device`` with a cache of its own for this call, so that each part of a complex stack is sent once."""
+    forms: dict[Hashable, tuple[np.ndarray, Any]] = {}
+
+    def keep(x: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+        key = place(x), x.shape, x.strides, form
+        if key not in forms:
+            forms[key] = x, device.keep(x, form, make)  # keeps x alive, so that no other array gets its id
+        return forms[key][1]
+
+    return replace(device, keep=keep)
+
+
+def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
+    """One launch of certified products; all take as many digits as the hardest of them needs."""
+    check_finite(a, b)
+    count = _count(len(a), most)
+    found = _certified(device, a, b, fit, count)
+    if found is not None:
+        return _product(device, *found, fit, count)
+    return _in_parts(device, a, b, fit, count)
+
+
+def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products of operands split into parts of less exponent range, as in ``certified``."""
+    left, right = _digits.parts(a, -1), _digits.parts(b, -2)
+    pairs = itertools.product(range(len(left)), range(len(right)))
+    sums = {(i, j): _sums(device, left[i], right[j], fit, count) for i, j in pairs}
+    needed = affordable(device, _digits.digits_of_parts(left, right, sums))
+    total = np.zeros((len(a), a.shape[1], b.shape[2]))
+    for i, j in sorted(needed, key=sum, reverse=True):
+        total += _product(device, needed[i, j], left[i], right[j], fit, count)
+    return total
+
+
+def _certified(
+    device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
+) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """(digits, a, b) of the whole stack as given or, if there are not so many digits, with products in better form."""
+    few = few_terms(a, b)
+    least = _smallest(device, a, b, fit, count, few)
+    digits = _digits.digits_for(float(least.min()), a.shape[2])
+    if digits is None and (scaled := _digits.equilibrate(a, b)) is not None:
+        better = _smallest(device, *scaled, fit, count, few)
+        chosen = (better > least)[:, np.newaxis, np.newaxis]
+        digits = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
+        a, b = np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
+    return None if digits is None else (digits, a, b)
+
+
+def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    digits, hardware = device.count(digits), device.runtime.hardware
+    left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
+    right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
+    words = _launch(device, left, right, for_stack(digits, hardware, *fit[:2], bits=device.bits), fit, count)
+    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows, columns, device.bits)
+
+
+def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
+    """One launch of exact products modulo the width of the dtype; for bools, whether any pair of elements is true."""
+    count, dtype = _count(len(a), most), a.dtype
+    places = tuple(range(dtype.itemsize))
+    tiles = for_stack(dtype.itemsize, device.runtime.hardware, *fit[:2], wrap=True)
+    left, right = (
+        _ship(device, integer_bytes(x), places, axis, (count, *extents))
+        for x, axis, extents in ((a, -1, fit[:2]), (b, -2, fit[1:]))
+    )
+    words = _launch(device, left, right, tiles, fit, count)
+    return _digits.integers(words[:, : len(a), : a.shape[1], : b.shape[2]], dtype)
+
+
+def _count(length: int, most: int) -> int:
+    """``length`` rounded up to a number of products that kernels are compiled for, at most ``most``."""
+    return 1 if length == 1 else min(rung(length), most)
+
+
+def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit: Extents, count: int) -> np.ndarray:
+    """Words (w, B, m, n) of the products of digits (s, B k, m) and (s, B k, n)."""
+    words: np.ndarray = device.runtime.launch("digits_matmul", left, right, batch=count, **tiles.of_digits())
+    return words.reshape(len(words), count, fit[0], fit[2])
+
+
+def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int, few: bool) -> np.ndarray:
+    """The smallest positive element of each product of magnitudes; ``few``: dry runs assume sums of few terms."""
+    sums = _sums(device, a, b, fit, count)
+    least: np.ndarray = sums.min(axis=(1, 2), where=sums > 0, initial=_digits.NOTHING)
+    return usual(least, np.full(len(a), usual_least(a.shape[2], few)))
+
+
+def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products of the magnitudes."""
+    left = _put_magnitudes(device, a, -1, (count, *fit[:2]))
+    right = _put_magnitudes(device, b, -2, (count, *fit[1:]))
+    sums: np.ndarray = device.runtime.launch("batched_matmul", left, right)
+    return sums[: len(a), : a.shape[1], : b.shape[2]]
+
+
+def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
+    def new() -> Buffer:
+        return device.runtime.put(_padded(_digits.magnitudes(x, axis), padded, 0))
+
+    kept: Buffer = device.keep(x, ("stack magnitudes", axis, padded), new)
+    return kept
+
+
+def _put_digits(
+    device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, ...]
+) -> tuple[Buffer, np.ndarray]:
+    """Digits (s, B K, others) of a stack whose ``axis`` is the summed one, K, and the exponents."""
+
+    def new() -> tuple[Buffer, np.ndarray]:
+        raw, places, shift = _digits.link_bytes(x, digits, axis, device.bits)
+        return _ship(device, raw, places, axis, padded), shift
+
+    kept: tuple[Buffer, np.ndarray] = device.keep(x, ("stack digits", digits, axis, padded), new)
+    return kept
+
+
+def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, ...]) -> Buffer:
+    """Digits (s, B K, others) on the device from the bytes (B, rows, columns, width) of a stack whose ``axis`` is K."""
+    stack = _padded(raw, padded, ZERO)
+    if axis == -1:
+        stack = stack.swapaxes(1, 2)
+    flat = stack.astype(stack.dtype, order="C", copy=False).reshape(stack.shape[0] * stack.shape[1], -1)
+    buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[-1], places=places)
+    return buffer
+
+
+def _padded(x: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
+    """A stack x (B, rows, columns, ...), padded with ``fill`` to ``shape``."""
+    padded = np.full_like(x, fill, order="C", shape=(*shape, *x.shape[3:]))
+    padded[: x.shape[0], : x.shape[1], : x.shape[2]] = x
+    return padded

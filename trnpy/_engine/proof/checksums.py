@@ -1,0 +1,446 @@
+"""The proof of a product of floating-point matrices: its rows and columns, summed with random weights.
+
+Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for each row and each column.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from trnpy._base.records import record
+from trnpy._engine.abstract_arrays import StandIn, priced
+from trnpy._engine.at_once import beside, in_turn
+from trnpy._engine.handles import Refused, Source
+from trnpy._engine.precision import least
+from trnpy._engine.proof.weights import PROBES, weights
+from trnpy._settings.tile import length
+
+# Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
+# check. The error of sums in float32 is not certified: twice as much is allowed. Nor is that of BLAS, which adds up K
+# products to K/2 u if they are equal (docs/numerics.md#proof-of-a-product).
+CERTIFIED, SUMMED = 40.0, 72.0
+DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
+# Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
+# one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
+TERMS = 64, 8
+CHAIN = 512  # products that float32's sums add one after another, at most: OpenBLAS 384, a device 128
+BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
+STRIP = length(256)  # rows that are still in a cache when they are read again
+SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
+FEWEST_ROWS = 4  # of A for each column of B: with more columns the proof of the whole product costs little more
+DIGITS = 7  # of eight bits, as accurate as float64
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+ROUNDED = ("float32", "bfloat16")  # formats to which a kernel rounds operands; its sums are float32's
+HALF = np.dtype(np.float16)
+
+
+class Wrong(ArithmeticError):
+    """A result fails its proof."""
+
+
+def prove(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
+) -> None:
+    """Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``sums``."""
+    accept(sums(a, b, c.dtype, form, single, digits), a, b, c)
+
+
+def accept(
+    of: Sums | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
+) -> None:
+    """``prove``, with what is known of a b, and of c (``error_of``)."""
+    error = error_of(of, c, found)
+    if error <= 1:
+        return
+    shape = f"{c.dtype} product {' x '.join(map(str, c.shape))}"
+    if not np.isfinite(c).all() and may_overflow(a, b, c.dtype):
+        raise Refused(f"the {shape} may overflow", accuracy=True)
+    raise Wrong(f"the {shape} is wrong by {error:.2g} tolerances")
+
+
+def excess(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
+) -> float:
+    """The largest error of c (..., m, n) = a b in tolerances: up to 1 it is accepted. NaN if a sum of c is not finite.
+
+    Options as for ``sums``.
+    """
+    return error_of(sums(a, b, c.dtype, form, single, digits), c)
+
+
+@record(frozen=False)
+class Sums:
+    """What a proof needs of the operands of a product: its weights, and the sums of a b with them."""
+
+    a: np.ndarray  # wide, as the engine rounds it
+    b: np.ndarray
+    rows: np.ndarray  # lengths of the rows of a
+    columns: np.ndarray  # and of the columns of b
+    right: np.ndarray  # weights
+    left: np.ndarray
+    cut: tuple[Any, Any]
+    single: bool
+    most: float  # units of rounding that a tolerance allows
+    made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the terms that one call of BLAS sums
+
+    @property
+    def bias(self) -> float:
+        """What roundings of float32 that all have one sign add up to, in parts of their sum; 0 of float64's sums."""
+        k = self.a.shape[-1]
+        return (min(k, CHAIN) + k / CHAIN) / 2 * float(np.finfo(SINGLE).eps) / 2 if self.single else 0.0
+
+    def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
+        """a b times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
+        if terms not in self.made:
+            by_rows, inner = _both(self.a, _times(self.b, self.right, terms), self.left, terms)
+            self.made[terms] = by_rows, _times(self.b.swapaxes(-1, -2), inner, terms)
+        return self.made[terms]
+
+
+def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) -> tuple[float, tuple[Any, ...]]:
+    return (2.0 if dtype.kind == "c" else 1.0) * (a.size + b.size), (None,)
+
+
+def _sums(
+    a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", single: bool = False, digits: int | None = None
+) -> Sums | None:
+    """What a proof needs of the operands of a product of ``dtype``; None if that has no elements.
+
+    ``form`` is the format in which the engine multiplies: only BLAS does so in float64. ``single``: its sums are
+    float32's; ``digits``: real operands have so many digits of eight bits (docs/numerics.md#certificate).
+    """
+    if 0 in (*a.shape[:-1], b.shape[-1]):
+        return None
+    single = single or form in ROUNDED or np.empty(0, dtype).real.itemsize < DOUBLE.itemsize
+    blas = DEVIATIONS * a.shape[-1] / 2 if form == DOUBLE.name else 0.0
+    most = (SUMMED if single else CERTIFIED + blas) * (2 if dtype.kind == "c" else 1)
+    with np.errstate(all="ignore"):
+        a, b = _wide(_rounded(a, form)), _wide(_rounded(b, form))
+        rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
+        right, left = _weights(rows, columns, single), _weights(columns, rows, single)
+        cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
+        found = Sums(a, b, rows, columns, right, left, cut, single, most, {})
+        found.of(TERMS[0])
+    return found
+
+
+sums = priced("proof", _price)(_sums)
+sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
+
+
+def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **named: Any) -> Callable[[], Sums | None]:
+    """What gives ``sums(a, b, ...)``; of large operands a thread makes them at once, if that may run ``parallel``."""
+    large = a.size + b.size >= BESIDE
+    if isinstance(a, StandIn) or isinstance(b, StandIn):
+        return in_turn(lambda: (sums_beside if large else sums)(a, b, *options, **named))
+    if large and parallel:
+        return beside(lambda: sums(a, b, *options, **named))
+    return functools.cache(lambda: sums(a, b, *options, **named))
+
+
+class Arriving:
+    """The sums of a float64 product c (m, n), made of its rows as they arrive. ``of`` is called when the first do."""
+
+    def __init__(self, of: Callable[[], Sums | None]) -> None:
+        self._of = of
+        self._found: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def __call__(self, rows: slice, c: np.ndarray) -> None:
+        self._found[rows.start, rows.stop] = sums_of(self._of(), rows, c)
+
+    def whole(self, m: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """c times the weights of its columns, and c^T times those of its rows; None if not all rows have arrived."""
+        ends = sorted(self._found)
+        if not ends or [0, *(end for _, end in ends)] != [*(start for start, _ in ends), m]:
+            return None
+        across, down = zip(*(self._found[end] for end in ends), strict=True)
+        return np.concatenate(across), _sum(list(down))
+
+
+@priced("proof", lambda of, rows, c: (c.size, (((c.shape[0],), DOUBLE), ((c.shape[1],), DOUBLE))))
+def sums_of(of: Sums | None, rows: slice, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows c of a product times the weights of its columns, and their transpose times those of these rows."""
+    assert of is not None
+    with np.errstate(all="ignore"):
+        return _both(c, of.right, of.left[rows], TERMS[0])
+
+
+def _read(c: np.ndarray, found: object) -> float:
+    """Real elements that `error_of` reads."""
+    return 0.0 if found else (2.0 if c.dtype.kind == "c" else 1.0) * c.size
+
+
+@priced("proof", lambda of, c, found=None: (_read(c, found), (0.0,)))
+def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None) -> float:
+    """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``.
+
+    ``found``: its sums with the first of TERMS, if they have been made already (``Arriving``).
+    """
+    if not c.size:
+        return 0.0
+    assert of is not None
+    half = c.dtype == HALF
+    with np.errstate(all="ignore"):
+        c = _wide(c)
+        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+            made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
+            residuals = tuple(x - y for x, y in zip(made, of.of(terms), strict=True))
+            error = _largest(residuals, of, c, half, 0.0)
+            if error <= 1:
+                return error
+        return _largest(residuals, of, c, half, of.bias) if of.bias else error
+
+
+def _largest(residuals: tuple[np.ndarray, ...], of: Sums, c: np.ndarray, half: bool, own: float) -> float:
+    """The largest error of the rows and columns of c in tolerances, as of ``_in_tolerances``."""
+    across, down = residuals
+    return max_nan(
+        _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
+        _in_tolerances(down, of, of.left, of.columns, of.rows, c.swapaxes(-1, -2), of.cut[1], half, own),
+    )
+
+
+def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether an element of a b may exceed the largest number of ``dtype``."""
+    with np.errstate(all="ignore"):
+        bound = lengths(_wide(a)).max(initial=0.0) * lengths(_wide(b.swapaxes(-1, -2))).max(initial=0.0)
+        return not bound < float(np.finfo(dtype).max) / 2
+
+
+def max_nan(*numbers: float) -> float:
+    """The largest number; NaN if one is."""
+    return float(np.max(numbers))
+
+
+def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
+    """Weights (..., n) of the columns of a product; rows (..., m) and columns (..., n) are lengths of its operands.
+
+    Powers of two make columns of unlike size equal; small columns keep some of their size, or their underflow would
+    hide the others' errors.
+    """
+    lowest = int(np.frexp(least(single))[1]) + (SAFE // 20 if single else SAFE // 8)
+    top = max(int(np.frexp(rows.max(initial=0.0))[1]) - SAFE, 0)
+    return np.asarray(np.ldexp(weights(columns.shape[-1]), -np.maximum(np.frexp(columns)[1], lowest) - top))
+
+
+def _in_tolerances(
+    residual: np.ndarray, of: Sums, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any,
+    half: bool, own: float,
+) -> float:  # fmt: skip
+    """The largest error of a row of c w - a (b w) in tolerances; ``own``: of elements, in parts of themselves."""
+    unit, k = float(np.finfo(SINGLE if of.single else DOUBLE).eps) / 2, of.a.shape[-1]
+    size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
+    length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
+    floor = DEVIATIONS * (k + 2) * least(of.single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
+    tolerance = of.most * unit * rows * size + floor + cut
+    if half:  # the sums are rounded once more
+        own += 2.0**-11
+        tolerance = tolerance + DEVIATIONS * 2.0**-25 * length
+    if own:
+        squares = np.square(np.abs(c))
+        sizes = _times(squares, np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0])
+        tolerance = tolerance + DEVIATIONS * own * np.sqrt(sizes)
+    return float(np.max(np.abs(residual) / tolerance))
+
+
+def cut_unit(terms: int, digits: int) -> float:
+    """What a sum of so many products of operands cut to ``digits`` may err by, relative to the largest of them."""
+    return 2 * DEVIATIONS * float(np.finfo(DOUBLE).eps) / 2 * math.sqrt(terms) * 256.0 ** (DIGITS - digits)
+
+
+def _cut(a: np.ndarray, b: np.ndarray, right: np.ndarray, left: np.ndarray, digits: int) -> tuple[Any, Any]:
+    """What sums of rows and of columns may err by because operands are cut to ``digits``.
+
+    An element errs by sqrt(K) 256^(7-s) u of the largest terms at most, as measured for the certificate; twice that.
+    """
+    unit = cut_unit(a.shape[-1], digits)
+    rows, columns = np.abs(a).max(axis=-1), np.abs(b).max(axis=-2)
+    return tuple(
+        unit * x * np.sqrt(np.square(w * y).sum(axis=-1, keepdims=True))
+        for x, y, w in ((rows, columns, right), (columns, rows, left))
+    )
+
+
+def _rounded(x: np.ndarray, form: str) -> np.ndarray:
+    """``x`` as an engine rounds it to ``form``."""
+    if form not in ROUNDED or x.real.dtype == form:
+        return x
+    if x.dtype.kind == "c":
+        return _rounded(x.real, form).astype(DOUBLE) + 1j * _rounded(x.imag, form).astype(DOUBLE)
+    if form == "bfloat16":
+        import ml_dtypes  # imported late: a process without a device does not need it
+
+        return x.astype(ml_dtypes.bfloat16)
+    return x.astype(form)
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    """``x`` in float64 or complex128, in a layout that BLAS reads in place."""
+    x = x.astype(np.complex128 if x.dtype.kind == "c" else DOUBLE, copy=False)
+    return x if x.itemsize in x.strides[-2:] else np.ascontiguousarray(x)
+
+
+def lengths(x: np.ndarray) -> np.ndarray:
+    """The lengths (..., m) of the rows of wide x (..., m, k), even if squares underflow or overflow."""
+    found = _squares(x)
+    if np.all((found > 2.0**-SAFE) & (found < np.inf)):
+        return np.asarray(np.sqrt(found))
+    size = np.abs(x)
+    exponent = np.frexp(size.max(axis=-1, initial=0.0))[1]
+    return np.asarray(np.ldexp(np.sqrt(_squares(np.ldexp(size, -exponent[..., np.newaxis]))), exponent))
+
+
+def _squares(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c":
+        return np.asarray(_squares(x.real) + _squares(x.imag))
+    return np.asarray(np.einsum("...ij,...ij->...i", x, x) if _turned(x) else np.vecdot(x, x))
+
+
+def _times(x: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
+    """x (..., m, k) times v (..., k)."""
+    if _turned(x):
+        return _down(x.swapaxes(-1, -2), v, terms)
+    strips = range(0, x.shape[-2], STRIP)
+    return np.concatenate([_across(x[..., at : at + STRIP, :], v, terms) for at in strips], axis=-1)
+
+
+def _both(x: np.ndarray, right: np.ndarray, left: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
+    """x (..., m, n) times right (..., n), and x^T times left (..., m), strip by strip: x is read once from memory."""
+    if _turned(x):
+        return _both(x.swapaxes(-1, -2), left, right, terms)[::-1]
+    rows, columns = [], []
+    for at in range(0, x.shape[-2], STRIP):
+        strip = x[..., at : at + STRIP, :]
+        rows.append(_across(strip, right, terms))
+        columns.append(_down(strip, left[..., at : at + STRIP], terms))
+    return np.concatenate(rows, axis=-1), _sum(columns)
+
+
+def _turned(x: np.ndarray) -> bool:
+    """Whether columns of x lie in memory one after the other."""
+    return x.strides[-2] == x.itemsize != x.strides[-1]
+
+
+def _across(strip: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
+    """strip (..., m, k), of which rows lie in memory one after the other, times v (..., k), summed in blocks."""
+    cuts = [slice(at, at + terms) for at in range(0, max(strip.shape[-1], 1), terms)]
+    return _sum([(strip[..., cut] @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
+
+
+def _down(x: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
+    """The transpose of x (..., k, m) times v (..., k), summed in blocks of rows."""
+    cuts = [slice(at, at + terms) for at in range(0, max(x.shape[-2], 1), terms)]
+    return _sum([(x[..., cut, :].swapaxes(-1, -2) @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
+
+
+def _sum(parts: list[np.ndarray]) -> np.ndarray:
+    """The sum of arrays, in pairs."""
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) & ~1 :]
+    return parts[0]
+
+
+# --- Products of one matrix with many blocks of few columns -----------------------------------------------------------
+#
+# A is large beside B and C = A B, so that a proof of one product takes as long as the product does on the host. Here
+# W^T A is kept, and W^T C is compared with (W^T A) B, column by column. W has two columns: errors of a column that
+# cancel at a tolerance t pass with probability (t / d)^2 at most, d the largest of them, as where rows are compared.
+
+
+@record(frozen=False)
+class Kept:
+    """Random weights W (PROBES, m) of the rows of A (m, k), W^T A, and the sizes of its rows that tolerances need."""
+
+    a: np.ndarray  # wide
+    weights: np.ndarray
+    length: np.ndarray  # (PROBES, 1): of the weights times the lengths of the rows
+    largest: np.ndarray  # (PROBES, 1): the same of the largest element of each row
+    sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the terms that one call of BLAS sums
+
+    def of(self, terms: int) -> np.ndarray:
+        """W^T A (PROBES, k)."""
+        if terms not in self.sums:
+            turned = self.a.T
+            self.sums[terms] = np.stack([_times(turned, w, terms) for w in self.weights])
+        return self.sums[terms]
+
+
+@priced("proof", lambda a: (a.size, (None,)))
+def kept(a: np.ndarray) -> Kept | None:
+    """What proofs need of real a (m, k), which must not change; None in a dry run."""
+    with np.errstate(all="ignore"):
+        a = _wide(a)
+        rows = lengths(a)
+        weights = np.stack([_weights(np.zeros(0), rows, False) for _ in range(PROBES)])
+        sizes = (rows, np.abs(a).max(axis=-1, initial=0.0))
+        length, largest = (np.sqrt(np.square(weights * size).sum(axis=-1, keepdims=True)) for size in sizes)
+        found = Kept(a, weights, length, largest)
+        found.of(TERMS[0])
+    return found
+
+
+def prove_kept(a: Source, b: Source, c: np.ndarray, digits: int | None = None) -> None:
+    """The proof of C = A B for operands that an engine keeps; of few columns or rows by what the other keeps."""
+    if a.shape[0] * FEWEST_ROWS <= b.shape[1]:
+        a, b, c = b.T, a.T, c.T
+    if b.shape[1] * FEWEST_ROWS > a.shape[0]:
+        prove(a.values, b.values, c, digits=digits)
+        return
+    if a.turned not in a.store.proofs:
+        a.store.proofs[a.turned] = kept(a.values)
+    prove_by(a.store.proofs[a.turned], a.values, b.values, c, digits)
+
+
+def begun(a: Source, b: Source, digits: int | None, parallel: bool) -> Callable[[np.ndarray], None]:
+    """``prove_kept(a, b, c, digits)`` of a product c that has not arrived; its sums of arrays are made meanwhile."""
+    narrow = max(a.shape[0], b.shape[1]) >= FEWEST_ROWS * min(a.shape[0], b.shape[1])
+    if narrow or not (a.store.here and b.store.here):
+        return lambda c: prove_kept(a, b, c, digits)
+    of = expected(a.values, b.values, parallel, a.dtype, digits=digits)
+    return lambda c: accept(of(), a.values, b.values, c)
+
+
+def prove_by(of: Kept | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, digits: int | None = None) -> None:
+    """Wrong unless c (m, n) = a b for the matrix a that ``of`` is of; Refused if it may have overflowed."""
+    error = excess_by(of, b, c, digits)
+    if error <= 1:
+        return
+    if not math.isfinite(error):
+        prove(a, b, c, digits=digits)
+    raise Wrong(f"the {c.dtype} product {' x '.join(map(str, c.shape))} is wrong by {error:.2g} tolerances")
+
+
+@priced("proof", lambda of, b, c, digits=None: (PROBES * (b.size + c.size), (0.0,)))
+def excess_by(of: Kept | None, b: np.ndarray, c: np.ndarray, digits: int | None = None) -> float:
+    """The largest error of a column of c in tolerances (``excess``)."""
+    assert of is not None
+    with np.errstate(all="ignore"):
+        b, c = _wide(b), _wide(c)
+        columns = lengths(b.T)
+        allowed = _tolerance(of, b, columns, digits)
+        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+            sums, error = of.of(terms), 0.0
+            for w, s, t in zip(of.weights, sums, allowed, strict=True):
+                difference = _times(c.T, w, terms) - _times(b.T, s, terms)
+                error = max_nan(error, np.max(np.abs(difference) / t))
+            if error <= 1:
+                break
+    return error
+
+
+def _tolerance(of: Kept, b: np.ndarray, columns: np.ndarray, digits: int | None) -> np.ndarray:
+    """(PROBES, n): as of the columns in ``_in_tolerances``."""
+    unit, tiny = float(np.finfo(DOUBLE).eps) / 2, least(False)
+    size = np.sqrt(np.square(of.weights).sum(axis=-1, keepdims=True))
+    floor = DEVIATIONS * (len(b) + 2) * tiny * (size * (1 + columns) + 2 * math.sqrt(len(of.a)))
+    found = CERTIFIED * unit * of.length * columns + floor
+    if digits is not None:
+        cut = cut_unit(len(b), digits)
+        found = found + cut * of.largest * np.abs(b).max(axis=0, initial=0.0)
+    return np.asarray(found)

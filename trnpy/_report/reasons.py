@@ -1,0 +1,276 @@
+"""Where a call runs and why, as users read it."""
+
+from __future__ import annotations
+
+import functools
+from enum import StrEnum
+
+from nkisim.hardware import between
+from trnpy._base.records import record
+from trnpy._engine.time_parts import NOTHING, Parts
+from trnpy._report.html_table import table
+
+
+class Reason(StrEnum):
+    """Why a call ran where it ran.
+
+    Attributes
+    ----------
+    FASTER
+        Device: the model predicts fewer seconds than for the host.
+    FORCED
+        Device: ``policy(force=True)``.
+    ROUTE
+        Host: another method with the same result is faster than the reference function.
+    SMALL
+        Host: launching a kernel takes longer than the whole call.
+    MEMORY_BOUND
+        Host: moving the operands to the device takes longer.
+    SLOWER
+        Host: the device would compute longer.
+    DTYPE, LAYOUT, PARAM
+        Host: the device path does not cover this dtype, this shape or memory layout, or this option.
+    VALUE
+        Host: the values do not allow the device path: not finite, singular, not positive definite.
+    SUBCLASS
+        Host: an operand is not exactly a numpy.ndarray.
+    EXCLUDED_CALLER
+        Host: NumPy, SciPy or an excluded package made the call.
+    NO_PATH
+        Host: the function has no path on a device. `explain` says so, and the error of trnpy's own name for it under
+        ``fallback="raise"``; otherwise NumPy's or SciPy's function runs and nothing is recorded.
+    NO_DEVICE
+        Host: there is no device.
+    NO_LAUNCH
+        Host: the device path left everything to the host, such as the only panel of a small matrix.
+    NOT_COMPILED
+        Host: compiling the kernel takes longer than the call would save.
+    OOM
+        Host: the device ran out of memory.
+    POLICY
+        Host: a setting of `Policy` says so.
+    ACCURACY
+        Host: the device's result was not accurate enough.
+    ERROR
+        Host: the device failed.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> str(trnpy.Reason.NO_DEVICE)
+    'no_device'
+    """
+
+    FASTER = "faster"
+    FORCED = "forced"
+    ROUTE = "route"
+    SMALL = "small"
+    MEMORY_BOUND = "memory_bound"
+    SLOWER = "slower"
+    DTYPE = "dtype"
+    LAYOUT = "layout"
+    PARAM = "param"
+    VALUE = "value"
+    SUBCLASS = "subclass"
+    NO_PATH = "no_path"
+    EXCLUDED_CALLER = "excluded_caller"
+    NO_DEVICE = "no_device"
+    NO_LAUNCH = "no_launch"
+    NOT_COMPILED = "not_compiled"
+    OOM = "oom"
+    POLICY = "policy"
+    ACCURACY = "accuracy"
+    ERROR = "error"
+
+
+# Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
+CONTENT = frozenset(
+    {
+        Reason.ROUTE,
+        Reason.SMALL,
+        Reason.MEMORY_BOUND,
+        Reason.SLOWER,
+        Reason.EXCLUDED_CALLER,
+        Reason.NOT_COMPILED,
+        Reason.NO_LAUNCH,
+        Reason.POLICY,
+    }
+)
+
+
+class Unsupported(Exception):
+    """The device path does not cover this call: ``reason``, and a phrase in lower case that explains it."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@record(frozen=True)
+class Decision:
+    """Where a call runs or ran, and why.
+
+    Attributes
+    ----------
+    op : str
+        Dotted name of the reference function, such as "scipy.linalg.eigh".
+    on_device : bool
+        Whether the device computes the result. Of a call that was made: whether it launched anything.
+    reason : Reason
+        Why there.
+    detail : str
+        The reason as a phrase with figures.
+    dtype : str
+        Dtype of the products.
+    flops : float
+        Real operations by the textbook count.
+    moved_bytes : int
+        Bytes of operands and results.
+    host_s : float or None
+        Predicted seconds of the host.
+    device_s : float or None
+        Modelled seconds of the device: never measured.
+    machine : str
+        The device that `device_s` is modelled on: trn1, trn2 or trn3.
+    calibrated : bool
+        Whether `host_s` rests on measurements of this host (`calibrate`).
+    engine : str
+        What computed the result.
+    route : str
+        The host's method, if it is not the reference function.
+    method : str
+        The method of the device path, if it has several.
+    launches : tuple of (str, int)
+        Kernels and how often each was launched; of the host engine, products and twins of kernels.
+    waiting_s : float
+        Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
+    unproven : str
+        Of a result on the device, what its check cannot prove (docs/numerics.md#what-is-not-certified).
+    parts : Parts
+        `device_s` by what takes it: launches, link, conversions, engine, other work of the host.
+    single_s : float or None
+        Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
+    cores : int
+        Physical NeuronCores (LNC 1) that `device_s` is modelled on: more than one if the policy allows and it pays.
+    model_reason, model_detail : Reason or None, str
+        What would be the reason with a device at hand, if there is none; NO_DEVICE if only an engine models it.
+    by_device_path : bool
+        Whether the device path computed the result, even if it left all of it to the host.
+    gain_s : float
+        Predicted seconds that the device would save.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((1000, 1000))
+    >>> with trnpy.policy(device="none"):
+    ...     decision = trnpy.explain(trnpy.matmul, a, a)
+    >>> decision.op, decision.on_device, decision.detail
+    ('numpy.matmul', False, 'no device')
+    """
+
+    op: str
+    on_device: bool
+    reason: Reason
+    detail: str
+    dtype: str = ""
+    flops: float = 0.0
+    moved_bytes: int = 0
+    host_s: float | None = None
+    device_s: float | None = None
+    machine: str = ""
+    calibrated: bool = False
+    engine: str = "host"
+    route: str = ""
+    method: str = ""
+    launches: tuple[tuple[str, int], ...] = ()
+    waiting_s: float = 0.0
+    unproven: str = ""
+    parts: Parts = NOTHING
+    single_s: float | None = None
+    cores: int = 1
+    model_reason: Reason | None = None
+    model_detail: str = ""
+
+    @property
+    def by_device_path(self) -> bool:
+        """Whether the device path computed the result, even if it left all of it to the host."""
+        return self.on_device or self.reason is Reason.NO_LAUNCH
+
+    @property
+    def gain_s(self) -> float:
+        """Predicted seconds that the device would save; 0 if either time is unknown."""
+        return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
+
+    def __str__(self) -> str:
+        times = ""
+        if self.host_s is not None and self.device_s is not None:
+            mark = "" if self.calibrated else ", uncalibrated"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self._device} {between(self.device_s)} modelled"
+        return f"{self.op}: {self.where}: {self.reason} ({self.detail}{times})"
+
+    __repr__ = __str__
+
+    @property
+    def where(self) -> str:
+        """ "host" or "device", and the way there if it has a name."""
+        way = self.method if self.on_device else self.route
+        return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
+
+    @property
+    def _device(self) -> str:
+        return self.machine if self.cores == 1 else f"{self.cores} physical cores of {self.machine}"
+
+    def _repr_html_(self) -> str:
+        rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]
+        if self.host_s is not None:
+            rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
+        if self.device_s is not None:
+            rows.append((self._device, f"{between(self.device_s)} modelled"))
+        if self.unproven:
+            rows.append(("not proven", self.unproven))
+        return table(self.op, rows)
+
+
+@functools.cache
+def small_decision(name: str, most: int, of: str = "elements") -> Decision:
+    """The decision about calls of ``name`` whose operands have at most so many elements in all, or so much work."""
+    return Decision(name, False, Reason.SMALL, f"at most {most:,} {of}")
+
+
+class NkiFallbackWarning(RuntimeWarning):
+    """The device failed and the host computed the result.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np, trnpy
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", trnpy.NkiFallbackWarning)
+    ...     c = trnpy.matmul(np.eye(2), np.eye(2))
+    """
+
+
+class FallbackError(RuntimeError):
+    """A call could not run on the device under ``policy(fallback="raise")``.
+
+    Attributes
+    ----------
+    decision : Decision
+        The call, and the reason.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((2, 2), dtype=object)
+    >>> with trnpy.policy(device="simulator", force=True, fallback="raise"):
+    ...     try:
+    ...         trnpy.matmul(a, a)
+    ...     except trnpy.FallbackError as error:
+    ...         print(error.decision.detail)
+    dtype object has no device path
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(str(decision))
+        self.decision = decision
