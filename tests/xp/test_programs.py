@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from trnpy import xp
 from trnpy.xp import _blocks
-from trnpy.xp._graph import Counters, Node
+from trnpy.xp._graph import GraphCounters, Node
 from trnpy.xp._nodes import Small
 
 N = 6
@@ -157,8 +157,8 @@ def test_nothing_is_left_of_arrays_that_are_gone(monkeypatch):
     monkeypatch.setattr(Small, "elements", -1)
     made()
     gc.collect()
-    nodes, copied = sum(isinstance(o, Node) for o in gc.get_objects()), Counters.copied
+    nodes, copied = sum(isinstance(o, Node) for o in gc.get_objects()), GraphCounters.copied
     for _ in range(10):
         made()
     gc.collect()
-    assert sum(isinstance(o, Node) for o in gc.get_objects()) == nodes and Counters.copied == copied
+    assert sum(isinstance(o, Node) for o in gc.get_objects()) == nodes and GraphCounters.copied == copied

@@ -20,7 +20,7 @@ from trnpy.xp import _rules
 from trnpy.xp._evaluate import followed as at
 from trnpy.xp._evaluate import write
 from trnpy.xp._fields import Held
-from trnpy.xp._graph import SCALARS, Counters, Node, assigned, compute, leaf, record, settle
+from trnpy.xp._graph import SCALARS, Node, assigned, compute, leaf, record, settle
 from trnpy.xp._nodes import Small, may_change, resting
 from trnpy.xp._views import Step, as_dtype, followed, imag, item, pattern, real, reshaped
 
@@ -520,4 +520,4 @@ def _apart(found: np.ndarray) -> np.ndarray:
     return found if found.base is None and found.flags.owndata else found.copy("K")
 
 
-__all__ = ["DEVICE", "Array", "Counters", "may_change", "operand", "wrapped"]
+__all__ = ["DEVICE", "Array", "may_change", "operand", "wrapped"]

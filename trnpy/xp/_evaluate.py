@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp._blocks import chained, compute_chain
-from trnpy.xp._nodes import Counters, Node, owner
+from trnpy.xp._nodes import GraphCounters, Node, owner
 from trnpy.xp._regions import Region, grouped
 
 _lock = threading.RLock()
@@ -46,7 +46,7 @@ def _alone(node: Node) -> None:
     if failed is not None:
         node.error = failed
     else:
-        Counters.computed += 1
+        GraphCounters.computed += 1
         try:
             node.value = _call(node, [x.value if isinstance(x, Node) else x for x in node.inputs], None)
         except Exception as error:
@@ -132,7 +132,7 @@ def _same(order: list[Node]) -> dict[int, Node]:
             found = next((other for other in others if _key(other, same) == key), None)
             if found is not None:
                 same[id(node)] = found
-                Counters.shared += 1
+                GraphCounters.shared += 1
                 continue
         others.append(node)
     return same
@@ -212,7 +212,7 @@ class _Run:
             for node in region.nodes:
                 if id(node) in found:
                     self._keep(node, found[id(node)])
-            Counters.computed += len(region.nodes)
+            GraphCounters.computed += len(region.nodes)
             self.done |= ids
 
     def _compute_chain(self, nodes: list[Node]) -> None:
@@ -228,7 +228,7 @@ class _Run:
             for node in nodes:
                 if id(node) in found:
                     self._keep(node, found[id(node)])
-            Counters.computed += len(nodes)
+            GraphCounters.computed += len(nodes)
             self.done |= inside
 
     def _original(self, x: Any) -> Any:
@@ -264,7 +264,7 @@ class _Run:
             arguments.append(x)
         if node.error is not None:
             return
-        Counters.computed += 1
+        GraphCounters.computed += 1
         try:
             result = _call(node, arguments, spare)
         except Exception as error:
@@ -291,10 +291,10 @@ def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
     if spare is not None:
         elementwise = type(function) is np.ufunc and function.signature is None
         if elementwise or (function is assigned and spare is arguments[0]):
-            Counters.reused += 1
+            GraphCounters.reused += 1
             return function(*arguments, out=spare, **node.options)
         if function is operator.pow and spare is arguments[0]:
-            Counters.reused += 1
+            GraphCounters.reused += 1
             spare **= arguments[1]
             return spare
     result = function(*arguments, **node.options)

@@ -29,7 +29,7 @@ def resting() -> bool:
     return at_rest(current_policy())
 
 
-class Counters:
+class GraphCounters:
     """What this process recorded and computed, for tests and reports."""
 
     recorded = computed = shared = reused = 0  # operations; subexpressions computed once; buffers written again
@@ -104,7 +104,7 @@ class Copied(Node):
     __slots__ = ()
 
     def __del__(self) -> None:
-        Counters.copied -= self.value.nbytes
+        GraphCounters.copied -= self.value.nbytes
 
 
 def _line(code: CodeType, lasti: int) -> int:
@@ -118,7 +118,7 @@ def leaf(array: np.ndarray, *, copy: bool = False, lent: bool = False) -> Node:
     """The node of an array: of a copy if it may change; ``lent`` if it is not ours to write."""
     if copy:
         array = _copy(array)
-        Counters.copied += array.nbytes
+        GraphCounters.copied += array.nbytes
     node = (Copied if copy else Node)(None, (), {}, array.shape, array.dtype)
     node.value, node.lent = array, lent
     return node
