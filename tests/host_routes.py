@@ -115,6 +115,8 @@ def of_matrices():
         yield f"numpy.inv indefinite {np.dtype(dtype)}", "SciPy", lambda a=a - turned: (invert, a)
     yield "inv_sqrtm by products", "NumPy", lambda: linalg("inv_sqrtm", definite(200), "newton-schulz")
     yield "inv_sqrtm, residual", "NumPy", lambda: (lambda a: trnpy.linalg.inv_sqrtm(a, full_output=True), definite(200))
+    for n in (210, 420):
+        yield f"pinvh {n}", "SciPy", lambda n=n: linalg("pinvh", definite(n) - np.eye(n))
     yield "dgemm of A A^T", "SciPy", lambda: (lambda a: gram(1.0, a, a, trans_b=1), np.asfortranarray(normal(600, 600)))
 
 

@@ -65,7 +65,7 @@ def test_products_of_eigenvectors(f, batch):
     q = np.random.default_rng(0).standard_normal((*batch, 3, 3))
     f = np.broadcast_to(f, (*batch, 3))
     expected = (q * f[..., np.newaxis, :]) @ q.swapaxes(-1, -2)
-    np.testing.assert_allclose(route_positive._product(q.copy(), f), expected, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(route_positive.scaled_product(q.copy(), f), expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.route

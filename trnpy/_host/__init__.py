@@ -6,7 +6,7 @@ a module imports no module that makes public functions of rows, because making t
 
 LINALG = "scipy.linalg."
 STACKED = (
-    "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "pinvh", "lstsq", "det", "expm", "lu", "solve",
+    "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "lstsq", "det", "expm", "lu", "solve",
 )  # fmt: skip
 PRODUCTS = "numpy.matmul", "numpy.dot", "numpy.inner", "numpy.tensordot", "numpy.einsum"
 
@@ -15,6 +15,7 @@ TABLE = {
     **dict.fromkeys([LINALG + name for name in STACKED], "stack_routes"),
     **dict.fromkeys([LINALG + name for name in ("sqrtm", "logm", "fractional_matrix_power")], "positive"),
     "scipy.linalg.eigh": "eigenpairs",
+    "scipy.linalg.pinvh": "pseudo_inverse",
     "scipy.linalg.blas.sgemm": "gram",
     "scipy.linalg.blas.dgemm": "gram",
     "numpy.linalg.inv": "inverse",

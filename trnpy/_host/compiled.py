@@ -95,6 +95,7 @@ def lu(a: np.ndarray, permute_l: bool, p_indices: bool) -> Result:
     return [x.reshape(*a.shape[:-2], *x.shape[1:]) for x in (p, l, u) if x is not None]
 
 
+@uncounted
 def inv(a: np.ndarray) -> Result:
     """The inverses; each is exactly Hermitian if its matrix is, as SciPy's are."""
     flat = _flat(a, np.result_type(a, np.float64))
@@ -114,6 +115,7 @@ def _scipys_solutions(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, assume: 
     return np.asarray(lapack.solve(stack, b, assume_a=assume)[chosen])
 
 
+@uncounted
 def solve(a: np.ndarray, b: np.ndarray, assume: Any) -> Result:
     """x of each A x = b, for b (n,), (n, k) or (..., n, k). ``assume``: None, "gen" or "general"."""
     dtype = np.result_type(a, b, np.float64)
@@ -135,6 +137,7 @@ def _scipys_expm(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.asarray(lapack.expm(a[chosen]))
 
 
+@uncounted
 def expm(a: np.ndarray) -> Result:
     flat = _flat(a, np.result_type(a, np.float64))
     out = np.empty(flat.shape, flat.dtype)

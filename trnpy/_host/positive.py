@@ -102,7 +102,7 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
     some = np.flatnonzero(steep(w, f, slope).reshape(-1, w.shape[-1]).any(axis=0))
     parts = (w[..., some], q[..., some], f[..., some], slope[..., some])
     taken_out = correction(a, *parts, _times) if len(some) else None
-    found = _product(q, f)
+    found = scaled_product(q, f)
     if taken_out is not None:
         guards.finite(taken_out)
         found = found + taken_out
@@ -132,7 +132,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return w, q
 
 
-def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
+def scaled_product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
 
     A single matrix, and real stacks of one sign, take half the operations and come out exactly Hermitian.

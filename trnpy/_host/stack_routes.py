@@ -110,6 +110,7 @@ class Call(NamedTuple):
     run: Callable[..., Any]
     options: tuple[Any, ...] = ()
 
+    @conventions.uncounted
     def result(self) -> Any:
         run = compiled.RUN[self.name] if own(self.name) else self.run
         return run(*[guards.array(a) for a in self.arrays], *self.options)
@@ -156,6 +157,7 @@ Options = Callable[..., Call]  # the caller's arguments, as the call that they m
 def routed(options: Options) -> Callable[..., Problem]:
     """``prepare`` of a route whose row has no device path for stacks."""
 
+    @conventions.uncounted
     def again(*args: Any, **kwargs: Any) -> Any:
         return options(*args, **kwargs).result()
 
@@ -233,7 +235,7 @@ def _pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: Any = Fals
     return Call("pinv", (a,), stacks.pinv, (tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)))
 
 
-def _pinvh(
+def pinvh(
     a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False,
     check_finite: Any = True,
 ) -> Call:  # fmt: skip
@@ -286,7 +288,7 @@ def _solve(
 
 ALONE: Mapping[str, Options] = {
     "cholesky": _cholesky, "qr": _qr, "eigvalsh": functools.partial(eigenpairs, eigvals_only=True), "inv": _inv,
-    "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "pinvh": _pinvh, "lstsq": _lstsq,
+    "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "lstsq": _lstsq,
 }  # fmt: skip
 BESIDE: Mapping[str, Options] = {"det": _det, "expm": _expm, "lu": _lu, "solve": _solve}
 ROUTES = {
