@@ -62,3 +62,8 @@ def test_diff_takes_numpys_arguments_by_position():
     np.testing.assert_array_equal(np.asarray(xp.diff(x, 2)), np.diff(a, 2))
     np.testing.assert_array_equal(np.asarray(xp.diff(x, 1, 0)), np.diff(a, 1, 0))
     np.testing.assert_array_equal(np.asarray(np.diff(x, 1, 0)), np.diff(a, 1, 0))
+
+
+def test_nonzero_of_a_number_raises():
+    with pytest.raises(ValueError, match="Calling nonzero on 0d arrays is not allowed"):
+        xp.nonzero(xp.asarray(1.0))  # NumPy 2.0 only warns

@@ -128,6 +128,8 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
 
 @like(np.nonzero)
 def nonzero(x: Array, /) -> tuple[Array, ...]:
+    if not node_of(x).shape:  # for which NumPy 2.0 only warns
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
     return tuple([array(node) for node in _rules.at_once(np.nonzero, node_of(x))])
 
 
