@@ -108,16 +108,11 @@ def report(outcomes: Outcomes, strict: Outcomes, library: str) -> Iterator[str]:
                 strict.get(test, ("",))[0] == "passed" for test, found in outcomes.items() if found == (kind, reason)
             )
             yield f"{title}, {count} tests, of which {STRICT} passes {passed}: {' '.join(reason.split())}"
-    bad = {test: reason for test, (kind, reason) in outcomes.items() if kind in ("failed", "listed")}
-    if not bad:
-        yield "no test failed"
-        return
-    both = [test for test in bad if strict.get(test, ("",))[0] in ("failed", "xfailed")]
-    apart = [test for test in bad if test not in both]
-    yield f"{len(both)} of {len(bad)} failures are failures of {STRICT}, too"
-    for test in apart:
-        kind = strict.get(test, ("absent", ""))[0]
-        yield f"{outcomes[test][0]} ({STRICT}: {kind}): {test}\n    {bad[test]}"
-    for test in both:
-        if outcomes[test][0] == "failed":
-            yield f"failed (and on {STRICT}): {test}\n    {bad[test]}"
+    bad = [test for test, (kind, _) in outcomes.items() if kind in ("failed", "listed")]
+    beside = {test: strict.get(test, ("not run", ""))[0] for test in bad}
+    both = sum(kind in ("failed", "xfailed") for kind in beside.values())
+    yield f"{both} of {len(bad)} failures are failures of {STRICT}, too" if bad else "no test failed"
+    unlisted = [test for test in bad if outcomes[test][0] == "failed"]
+    alike = Counter((test.partition("[")[0], beside[test], outcomes[test][1]) for test in unlisted)
+    for (test, kind, reason), count in alike.items():
+        yield f"failed, {count} tests ({STRICT}: {kind}): {test}\n    {reason}"
