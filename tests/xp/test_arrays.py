@@ -111,13 +111,28 @@ def test_an_operand_that_changes_later_is_copied_and_one_that_cannot_is_not():
     assert made.moved["copied"] in (0, view.nbytes)
 
 
-def test_values_cannot_be_written_through_numpys_array():
-    x = xp.asarray(A) + 1.0
-    for taken in (np.asarray(x), np.array(x)):
-        taken[0, 0] = 5.0
-        assert float(x[0, 0]) == A[0, 0] + 1.0
-    with pytest.raises(ValueError, match="read-only"):
-        np.asarray(x, copy=False)[0, 0] = 5.0
+@pytest.mark.parametrize("rows", [3, 300])
+def test_numpys_array_has_the_memory_of_an_array_and_a_copy_has_not(rows):
+    a = np.ones((rows, rows))
+    x = xp.asarray(a) + 1.0
+    before = x * 2.0
+    shown, row, copy = np.asarray(x), np.asarray(x[1]), np.array(x)
+    shown[0, 0], row[0] = 5.0, 6.0
+    after = x * 2.0
+    shown[0, 0] = x[1, 0] = 7.0
+    assert [float(y[0, 0]) for y in (before, after, x)] == [4.0, 10.0, 7.0]
+    assert shown[1, 0] == row[0] == 7.0
+    assert (copy == 2.0).all() and np.shares_memory(np.asarray(x, copy=False), shown)
+    with pytest.raises(ValueError, match="a copy is needed"):
+        np.asarray(x, dtype=np.float32, copy=False)
+
+
+def test_a_function_that_writes_its_output_writes_an_array():
+    ndimage = pytest.importorskip("scipy.ndimage")
+    for rows in (3, 300):
+        x, out = xp.asarray(np.ones((rows, rows))), xp.zeros((rows, rows))
+        ndimage.correlate1d(x[1:], [2.0], output=out[1:])
+        assert float(xp.sum(out)) == 2.0 * rows * (rows - 1)
 
 
 def test_assignment_changes_the_array_and_nothing_made_of_it_before():

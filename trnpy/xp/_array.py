@@ -276,34 +276,34 @@ class Array(Held):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        values = self._ready()
-        if copy is False:
-            if dtype is not None and np.dtype(dtype) != values.dtype:
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
                 raise ValueError("a copy is needed for another dtype")
-            return self._shown()
-        if copy or self._base is None or (dtype is not None and np.dtype(dtype) != values.dtype):
-            return np.array(values, dtype)
-        # The memory around a slice is in its place, too: scipy.linalg.circulant reads there.
+            return np.array(self._ready(), dtype)
+        return np.array(self._ready()) if copy else self._exposed(copy is None)
+
+    def _exposed(self, copy: bool) -> np.ndarray:
+        """The memory, which others may write from now on: operations on it are computed at once, or copy it.
+
+        Values that somebody else needs, too, are copied first; without ``copy`` they are not to be written.
+        """
         root = self._root()
-        if root._value is None:
+        memory, node = root._ready(), root._node
+        shared = not memory.flags.writeable or (root._value is None and (node.lent or node.uses))
+        if shared and not copy:
             return self._shown()
-        memory = root._value
-        if memory.flags.writeable:
-            root._value = memory.copy("K")
-        else:
-            memory = memory.copy("K")
-        return at(memory, self._steps)
+        root._value, root._node = memory.copy("K") if shared else memory, None
+        return self._ready().view()
 
     def _shown(self) -> np.ndarray:
-        """The values without a copy, which nobody may write and no write changes."""
-        values = self._ready().view()
-        values.flags.writeable = False
-        root = self._root()
-        if root._value is None:
+        """The values, which nobody may write and no write changes."""
+        root, values = self._root(), self._ready()
+        if root._value is not None and root._value.flags.writeable:  # by others, too, if it was exposed
+            values = values.copy("K")
+        elif root._value is None:
             root._node.lent = True
-        else:
-            root._value = root._value.view()
-            root._value.flags.writeable = False
+        values = values.view()
+        values.flags.writeable = False
         return values
 
     def __bool__(self) -> bool:
