@@ -57,7 +57,7 @@ def asarray(obj: Any, /, *, dtype: Dtype = None, device: Any = None, copy: bool 
         obj = _without_arrays(obj)
     values = np.asarray(obj, dtype=dtype, copy=False if copy is False else None)
     if values.dtype.kind not in "biufc":
-        raise TypeError(f"no Array has dtype {values.dtype}")
+        raise TypeError(f"Unsupported dtype {values.dtype}: an Array has booleans or numbers")
     fresh = values is not obj and values.base is None and values.flags.owndata
     if copy is False and not fresh and values.flags.writeable:
         raise ValueError("an array that may change is copied: make it read-only, or allow a copy")
