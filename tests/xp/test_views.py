@@ -230,3 +230,10 @@ def test_element_after_element_copies_no_array(how):
         x[i] = x[i - 1] + 1.0
     assert np.shares_memory(x._ready(), memory) or how == "recorded"
     np.testing.assert_array_equal(np.asarray(x), np.arange(1000.0))
+
+
+def test_broadcast_arrays_of_one_shape_are_the_arrays():
+    x, y = xp.asarray(A), xp.asarray(A)
+    first, _ = xp.broadcast_arrays(x, y)
+    first[0] = 1.0
+    assert float(xp.sum(x[0])) == A[0].size

@@ -201,7 +201,7 @@ class Array(Held):
     @property
     def dtype(self) -> np.dtype:
         value = self._value
-        return self._node.dtype if value is None else value.dtype  # type: ignore[no-any-return]
+        return self._node.dtype if value is None else value.dtype
 
     @property
     def device(self) -> str:
@@ -210,7 +210,7 @@ class Array(Held):
     @property
     def shape(self) -> tuple[int, ...]:
         value = self._value
-        return self._node.shape if value is None else value.shape  # type: ignore[no-any-return]
+        return self._node.shape if value is None else value.shape
 
     @property
     def ndim(self) -> int:

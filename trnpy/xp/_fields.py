@@ -17,16 +17,16 @@ except ImportError:  # installed without a C compiler: Python computes the same
         __slots__ = ("__weakref__", "_base", "_from", "_node", "_steps", "_value")
 
         def __new__(cls, *args: Any) -> Any:
-            array = object.__new__(cls)
+            array: Any = object.__new__(cls)
             array._value = array._node = array._base = array._from = None
             array._steps = ()
             return array
 
-    def Direct(fast: Any, slow: Any, operands: int, names: tuple[str, ...]) -> Any:
+    def Direct(fast: Any, slow: Any, operands: int, names: tuple[str, ...]) -> Any:  # type: ignore[no-redef]
         """The Python function itself."""
         return slow
 
-    def connect(*_: Any) -> None:
+    def connect(*_: Any) -> None:  # type: ignore[misc]
         """Nothing is to be connected."""
 
 

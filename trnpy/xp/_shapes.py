@@ -68,6 +68,8 @@ def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
 @like(np.broadcast_arrays)
 def broadcast_arrays(*arrays: Array) -> list[Array]:
     shape = np.broadcast_shapes(*[np.shape(x) for x in arrays])
+    if all(np.shape(x) == shape for x in arrays):  # NumPy returns them as they are, so that they can be written
+        return [x if isinstance(x, Array) else array(node_of(x)) for x in arrays]
     return [view(np.broadcast_to, x, shape=shape) for x in arrays]
 
 
