@@ -63,7 +63,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
 
 def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """The verdict on all calls of this kind while there is no engine at hand; None if there is none."""
-    reference = found if callable(found) else op.reference
+    reference = found if callable(found) else op.direct(args, kwargs)
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
         return reference, ready

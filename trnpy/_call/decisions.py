@@ -42,9 +42,12 @@ class Cost:
     bytes_in: int
     bytes_out: int
     moved: float = 0.0  # bytes that the host reads and writes besides: copies in another order, intermediate results
+    units: float = 0.0  # of a loop of NumPy's einsum (``_einsum/loop``), which decide its time; 0 for all other work
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
         """Predicted seconds of the reference."""
+        if self.units:
+            return rates.loop_s(self.units)
         computed = rates.seconds(self.kind, self.n, self.flops, dtype, self.bytes_in + self.bytes_out)
         return computed + self.moved / rates.copy_bytes_per_s
 
@@ -153,6 +156,13 @@ class Op:
         if host is None or not self.theirs:
             return None if host is None else host.look
         return lambda args, kwargs: host.look(args, kwargs) is True
+
+    def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """The fastest function that does what the reference does with such arguments."""
+        host = self.host
+        if host is None or host.direct is None or self.theirs:
+            return self.reference
+        return host.direct(args, kwargs) or self.reference
 
     @property
     def unseen(self) -> float:

@@ -17,6 +17,7 @@ from trnpy._call import guards
 from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
+from trnpy._einsum.loop import CAST, contiguous, loop
 from trnpy._einsum.product import TRANSPOSES, Sizes, Step, copied_by_numpy, extent, on_host, product_of
 from trnpy._engine.abstract_arrays import Shape, priced
 from trnpy._engine.engines import HOST, Engine, Refused
@@ -46,6 +47,24 @@ class Taken:
         if a.dtype is not dtype:
             a = a.astype(dtype, copy=False)
         return a if self.subscripts is None else _numpy_einsum(self.subscripts, a)[...]  # a number as an array
+
+    def units(self, labels: str, shape: tuple[int, ...], strides: tuple[int, ...], char: str, dtype: np.dtype) -> float:
+        """Units of ``loop`` for the preparation of an operand, and for the copy of one with gaps, which BLAS needs."""
+        size = np.dtype(char).itemsize
+        if self.index is not None:  # only what remains of it
+            kept = [i for i, part in enumerate(self.index) if part != 0]
+            labels, shape, strides = (
+                "".join(labels[i] for i in kept),
+                *(tuple(x[i] for i in kept) for x in (shape, strides)),
+            )
+        cast = 0.0
+        if char != dtype.char:
+            cast = CAST * math.prod(shape)
+            strides = contiguous(shape, dtype.itemsize)
+        elif self.subscripts is None and strides == contiguous(shape, size):
+            return 0.0
+        output = labels if self.subscripts is None else self.labels
+        return cast + loop((labels,), output, (shape,), (strides,), dtype.char, dtype.char, dtype.itemsize)
 
 
 @record(eq=False)  # told apart by identity: they are cached
@@ -77,13 +96,24 @@ class Plan:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.sizes[label] for label in self.output)
 
-    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
-        """Predicted seconds of all steps on the host."""
-        return sum(step.host_s(rates, dtype) for step in self.steps)
+    def host_s(
+        self, rates: HostRates, dtype: np.dtype, strides: grammar.Shapes | None = None, chars: str = ""
+    ) -> float:
+        """Predicted seconds of all steps on the host, for operands of these strides and dtypes or in C order."""
+        shapes = [tuple([self.sizes[c] for c in labels]) for labels in self.inputs]
+        strides = strides or tuple([contiguous(shape, dtype.itemsize) for shape in shapes])
+        made = zip(self.taken, self.inputs, shapes, strides, chars or dtype.char * len(shapes), strict=True)
+        units = sum(taken.units(*own, dtype) for taken, *own in made)
+        return rates.loop_s(units) + sum(step.host_s(rates, dtype) for step in self.steps)
 
 
-def plan(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes, optimize: grammar.Optimize) -> Plan:
-    """The plan of a contraction. ``optimize`` is the name of a search of opt_einsum, or a path."""
+def plan(
+    inputs: tuple[str, ...], output: str, shapes: grammar.Shapes, optimize: grammar.Optimize, host: bool = False
+) -> Plan:
+    """The plan of a contraction. ``optimize`` is the name of a search of opt_einsum, or a path.
+
+    ``host``: only the host follows it.
+    """
     sizes = grammar.label_sizes(inputs, output, shapes)
     # An operand of size 1 along a label that is longer elsewhere is constant along it: the label is dropped.
     present = [
@@ -97,7 +127,7 @@ def plan(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes, optimize:
     taken = tuple(map(_taken, inputs, shapes, reduced, itertools.repeat(sizes)))
     paths = _paths(reduced, output, sizes, optimize)
     steps, last = min(
-        (_steps(reduced, output, path, sizes) for path in paths), key=lambda found: _worth(found[0], sizes)
+        (_steps(reduced, output, path, sizes, host) for path in paths), key=lambda found: _worth(found[0], sizes)
     )
     axes = None if last == output else tuple(map(last.index, output))
     loop = float(len(inputs)) * math.prod(sizes.values())
@@ -134,7 +164,7 @@ def _worth(steps: Sequence[Step], sizes: Sizes) -> float:
 
 
 def _steps(
-    left: Sequence[str], output: str, path: Sequence[Sequence[int]], sizes: Sizes
+    left: Sequence[str], output: str, path: Sequence[Sequence[int]], sizes: Sizes, host: bool
 ) -> tuple[tuple[Step, ...], str]:
     """Pairwise products along ``path``, and the labels of the remaining operand.
 
@@ -147,7 +177,7 @@ def _steps(
             i, j = group[0], group[1]
             b, a = left.pop(j), left.pop(i)
             kept = set(output).union(*left)
-            steps.append(product_of((i, j), a, b, kept, "" if left else output, sizes))
+            steps.append(product_of((i, j), a, b, kept, "" if left else output, sizes, host))
             left.append(steps[-1].result)
             group = [m - (m > i) - (m > j) for m in group[2:]] + [len(left) - 1] if len(group) > 2 else []
             group.sort()
@@ -199,12 +229,14 @@ def costed(
     sizes: tuple[int, ...],
     dtype: np.dtype,
     optimize: grammar.Optimize,
-    loops: bool,
+    strides: grammar.Shapes = (),
+    chars: str = "",
 ) -> tuple[Plan, Cost]:
     """The plan and the cost of a contraction of operands of the given shapes and item sizes.
 
-    ``loops``: the reference is NumPy's loop over all labels, without a plan.
+    ``strides`` and dtypes ``chars`` of the operands, if the reference is NumPy's loop over all labels, without a plan.
     """
+    loops = bool(strides)
     p = plan(inputs, output, shapes, optimize)
     if not p.steps:
         raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
@@ -219,6 +251,7 @@ def costed(
         moved=0.0 if loops else dtype.itemsize * (copied + 2 * between),
         bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
         bytes_out=dtype.itemsize * math.prod(p.shape()),
+        units=loop(inputs, output, shapes, strides, chars, dtype.char, dtype.itemsize) if loops else 0.0,
     )
     return p, cost
 

@@ -13,6 +13,7 @@ from trnpy._base.records import record
 from trnpy._call.dispatch import Cost
 from trnpy._call.guards import c_einsum
 from trnpy._einsum.grammar import THIN
+from trnpy._einsum.loop import contiguous, copied, loop, natural
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.tile import area, length, volume
 
@@ -21,8 +22,8 @@ __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of
 # A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives). One in blocks, which stay in
 # the cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
 TRANSPOSES = 8
-STEP_S = 4e-6  # overhead of the views of one product
-VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a matrix in the cache; for larger ones BLAS is as fast
+STEP_S = 2e-6  # overhead of the views of one product
+VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a vector, with operands in the cache
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
 # AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
 UNPACKED = volume(1_000_000)
@@ -75,6 +76,7 @@ class Step:
     copied: float  # elements of C-contiguous operands that BLAS cannot read in place
     lines: str  # all labels in vecdot's order, if two operands with the same labels differ in layout
     blas_size: float  # the order n of a cubic product that BLAS computes as efficiently
+    sizes: Sizes  # of the labels
 
     @property
     def subscripts(self) -> str:
@@ -86,30 +88,50 @@ class Step:
         return (y, x) if self.turned else (x, y)
 
     @property
-    def plain_copied(self) -> float:
-        """Elements of a plain copy that would take as long as the copies for BLAS."""
-        return self.copied * (1 if self.block else TRANSPOSES)
-
-    @property
     def looped(self) -> bool:
         """Whether memory bounds the speed on the host, as it does that of NumPy's loop."""
         return self.loops or self.vector
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
-        """Predicted seconds on the host."""
+        """Predicted seconds on the host, of operands in C order."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         if self.looped:
-            loop_s = rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype)
-            return (loop_s if self.loops else loop_s / VECTOR_GAIN) + STEP_S
-        copies = self.plain_copied * dtype.itemsize / rates.copy_bytes_per_s
+            return rates.loop_s(self.units(dtype)) + STEP_S
+        copies = rates.loop_s(self.copies(dtype))
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
+
+    def units(self, dtype: np.dtype) -> float:
+        """Units of ``loop`` that NumPy's loop takes, or BLAS's product with a vector."""
+        if self.loops:
+            return self._loop(self.labels, self.wanted, dtype)
+        if self.lines:  # each operand in the order of its lines
+            return self._loop(self.labels, "", dtype) / VECTOR_GAIN + self.copies(dtype)
+        largest = max(self.labels, key=functools.partial(extent, self.sizes))
+        vector = "".join(c for c in largest if c in self.inner)
+        read = self._loop((largest, vector), "".join(c for c in largest if c not in vector), dtype)
+        return read / VECTOR_GAIN + self.copies(dtype)
+
+    def copies(self, dtype: np.dtype) -> float:
+        """Units of ``loop`` that copies of the operands for BLAS take; in blocks that of plain copies."""
+        total = 0.0
+        for labels, view in zip(self.labels, self.views, strict=True):
+            if view.copied:
+                order = labels if self.block or view.axes is None else "".join(labels[i] for i in view.axes)
+                total += copied(labels, order, tuple([self.sizes[c] for c in labels]), dtype)
+        return total
+
+    def _loop(self, labels: tuple[str, str], output: str, dtype: np.dtype) -> float:
+        shapes = tuple([tuple([self.sizes[c] for c in own]) for own in labels])
+        strides = tuple([contiguous(shape, dtype.itemsize) for shape in shapes])
+        return loop(labels, output, shapes, strides, dtype.char * 2, dtype.char, dtype.itemsize)
 
     def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
         """The cost of the step alone on the host."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
         kind, n = ("einsum", (flops / 2) ** (1 / 3)) if self.looped else ("matmul", self.blas_size)
-        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize)
+        units = self.units(dtype) if self.looped else 0.0
+        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, units=units)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -141,11 +163,9 @@ def _loop(step: Step) -> Product:
     """NumPy's loop over all labels, in the wanted order of labels, which determines the layout of the result."""
     subscripts = f"{step.labels[0]},{step.labels[1]}->{step.wanted}"
     axes = None if step.wanted == step.result else [step.wanted.index(c) for c in step.result]
-    # BLAS reads rows faster than columns.
-    order = "C" if step.on_the_way and step.shape and math.prod(step.shape) <= CACHED else "K"
 
     def loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        c = np.asarray(c_einsum(subscripts, a, b, order=order))
+        c = np.asarray(c_einsum(subscripts, a, b))
         return c if axes is None else c.transpose(axes)
 
     return loop
@@ -261,8 +281,13 @@ def copied_by_numpy(step: Step, sizes: Sizes) -> int:
     return sum(extent(sizes, x) for x, own in operands if _view(x, step.batch, own, step.inner, sizes).copied)
 
 
-def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
-    """The product of operands ``a`` and ``b``; ``output``: the wanted order of labels, "" if any will do."""
+def product_of(
+    at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes, host: bool = False
+) -> Step:
+    """The product of operands ``a`` and ``b``; ``output``: the wanted order of labels, "" if any will do.
+
+    ``host``: only the host computes it, so that NumPy's loop may choose the order of an intermediate result.
+    """
     shared = [c for c in a if c in b]
     batch = "".join(c for c in shared if c in kept)
     left = "".join(c for c in a if c not in b)
@@ -280,6 +305,8 @@ def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str,
         thin = not lines if a != b else k > IN_CACHE and blas_threads() == 1
     else:  # worth no copy where one side is thin
         lines, thin = "", not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN))
+    if thin and not output and host:
+        result = natural(a, b, result, sizes)
     block = 0
     if not (thin or batch or m * n > CACHED) and all(view.copied for view in views) and copied > COPIED:
         each = sizes[inner[0]] * max(math.ceil(m * k * n / UNPACKED), 1)
@@ -304,7 +331,10 @@ def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str,
         not output,
         copied,
         lines,
-        3.0 / (1 / m + 1 / k + 1 / n),
+        # Between the cube of as much arithmetic for each element and the cube of as much arithmetic: the time of thin
+        # products is 0.3 to 1.2 times what it says (Haswell and SkylakeX kernels, one thread of an EPYC, 2026-11-27).
+        math.sqrt(3.0 / (1 / m + 1 / k + 1 / n) * (m * k * n) ** (1 / 3)),
+        sizes,
     )
 
 

@@ -61,7 +61,8 @@ def _problem(
         if a.size == 0:
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
     shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
-    p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
+    looping = (tuple([a.strides for a in arrays]), "".join([a.dtype.char for a in arrays])) if loops else ()
+    p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, *looping)
     if out is not None:
         guards.output(out, p.shape(), dtype, arrays)
     if looped:
@@ -69,7 +70,7 @@ def _problem(
             raise Unsupported(Reason.LAYOUT, f"sums of {p.terms} integers")
         # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s,
         # docs/numerics.md#integers.
-        cost = replace(cost, kind="integer")
+        cost = replace(cost, kind="integer", units=0.0)
         return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
     return Contraction(arrays, dtype, cost, plan=p, out=out, scalar=scalar, order=order, shape=shape)
 
@@ -221,7 +222,9 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operands = args[1:] if type(args[0]) is str else args[: len(args) // 2 * 2 : 2]
     if kwargs.get("order") == "A" or not all(type(a) is ndarray for a in operands):
         return None
-    return kind_of(args, kwargs)
+    kind = kind_of(args, kwargs)
+    # NumPy's loop over all labels is up to 20 times slower in one order of memory than in another.
+    return kind if kind is None or "optimize" in kwargs else (*kind, *[a.strides for a in operands])
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:

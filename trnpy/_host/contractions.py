@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
+EXACT = frozenset(WITHOUT_BLAS)
 INTEGER_SMALL = volume(1_000_000)  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
 # Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
 DENSE = 1 / 32
@@ -52,13 +53,18 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
         if type(a) is ndarray and type(b) is ndarray:
             if a.size * b.size <= SMALL:
                 return c_einsum
-            return b.dtype.char not in WITHOUT_BLAS or _without_blas(a, b)
+            return not {a.dtype.char, b.dtype.char} <= EXACT or _without_blas(a, b)
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
-    if arrays[-1].dtype.char in WITHOUT_BLAS:
+    if {a.dtype.char for a in arrays} <= EXACT:
         return _without_blas(*arrays[-2:])
     return kwargs.get("optimize", False) is False
+
+
+def _direct_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    plain = not kwargs and args and type(args[0]) is str and all(type(a) is ndarray for a in args[1:])
+    return c_einsum if plain else None
 
 
 def _look_pyscf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -86,6 +92,8 @@ def _of_tensordot(prepare: Callable[..., Contraction], a: Any, b: Any, axes: Any
 def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: Any) -> Contraction:
     problem = prepare(*operands, **kwargs)
     if problem.cost.kind == "integer":
+        if problem.plan.steps[0].loops or not pairwise.one_product(problem.plan):
+            return problem
         return _exact(problem, functools.partial(_einsum, problem.plan.subscripts, optimize=True))
     return replace(problem, route=pairwise.route(problem))
 
@@ -107,7 +115,7 @@ ROUTES = {
         for name, product in _PRODUCTS.items()
     },
     "numpy.tensordot": HostRoute(_look, _of_tensordot, INTEGER_SMALL),
-    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL, _direct_einsum),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
 }

@@ -11,59 +11,77 @@ import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.dispatch import Reason, Route, Unsupported
-from trnpy._einsum.grammar import THIN
-from trnpy._einsum.plan import Plan, contract
+from trnpy._einsum.grammar import Shapes
+from trnpy._einsum.plan import GREEDY, Plan, contract, plan
 from trnpy._einsum.product import c_einsum, on_host
 from trnpy._engine.engines import HOST
 from trnpy._settings.host_rates import HostRates
-from trnpy._settings.tile import area, volume
+from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
 
 NAME = "pairwise products"
-LOOP_SMALL = 45_000  # multiply-adds that NumPy's loop does in 15 us, the time that a route takes
 SMALL = volume(400_000)  # product of the operands' sizes; at most eight times the loop's multiply-adds: 15 us
-ROUTE_S = 6e-6  # overhead of a call
+ROUTE_S = 4e-6  # overhead of a call
 SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a cache line
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that an intermediate result may always take; more only if the operands are larger
 REPAIRED = 0.1  # largest share of results that is computed twice: a route is chosen only if it saves a sixth
-CAST = area(2**17)  # elements of two vectors above which BLAS beats NumPy's loop even though it must copy one
 
 
 def route(problem: Contraction) -> Route | None:
     """The route by products of matrices (BLAS). Unless told to optimize, NumPy's einsum loops over all labels.
 
-    None if there is no product of matrices, or only thin ones, or only sums of so few elements that the copy for BLAS
-    costs more; and None if an intermediate result takes more memory than a caller of the loop would expect.
+    None if an intermediate result takes more memory than a caller of the loop would expect.
     """
-    p, arrays, dtype = problem.plan, problem.arrays, problem.dtype
     if problem.cost.kind != "einsum" or problem.out is not None or problem.order == "F":
         return None
-    if all(step.loops for step in p.steps) or p.loop_flops <= 2 * LOOP_SMALL:
-        return None
-    if len(p.steps) == 1:
-        (step,) = p.steps
-        few = step.vector and not step.result and step.extents[1] < CAST
-        if (step.blas_size < THIN and not step.vector) or (few and any(a.dtype != dtype for a in arrays)):
-            return None
+    arrays, dtype = problem.arrays, problem.dtype
+    orders = tuple([_in_memory(a) for a in arrays])
+    p = _arranged(problem.plan, orders, tuple([a.shape for a in arrays]))
     largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
     if largest > max(SPARE, sum(a.nbytes for a in arrays)):
         return None
     products = functools.partial(_products, p, dtype, problem.scalar, problem.order)
 
     def again(*operands: Any, **options: Any) -> Any:
-        return products([a for a in operands if type(a) is np.ndarray])
+        given = [a for a in operands if type(a) is np.ndarray]
+        return products([a if axes is None else a.transpose(axes) for a, axes in zip(given, orders, strict=True)])
 
-    seconds, run = functools.partial(_seconds, p, dtype), functools.partial(products, arrays)
+    strides = tuple(
+        [a.strides if axes is None else a.transpose(axes).strides for a, axes in zip(arrays, orders, strict=True)]
+    )
+    chars = "".join([a.dtype.char for a in arrays])
+    seconds, run = functools.partial(_seconds, p, dtype, strides, chars), functools.partial(again, *arrays)
     flops = (4.0 if dtype.kind == "c" else 1.0) * p.product_flops
     return Route(NAME, seconds, run, again=again, flops=flops)
 
 
+def _in_memory(a: np.ndarray) -> tuple[int, ...] | None:
+    """The axes of ``a`` in the order of its memory, which BLAS reads without a copy; None if they are."""
+    if a.flags.c_contiguous:
+        return None
+    axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
+    return None if axes == [*range(a.ndim)] else tuple(axes)
+
+
 @functools.lru_cache(maxsize=4096)
-def _seconds(p: Plan, dtype: np.dtype, rates: HostRates) -> float:
-    return p.host_s(rates, dtype) + ROUTE_S
+def _arranged(p: Plan, orders: tuple[tuple[int, ...] | None, ...], shapes: Shapes) -> Plan:
+    """The host's plan of the same contraction, of operands whose axes are in these ``orders``."""
+    if not any(orders) and len(orders) < 3:
+        return p
+    inputs, turned = [], []
+    for labels, shape, axes in zip(p.inputs, shapes, orders, strict=True):
+        order = range(len(labels)) if axes is None else axes
+        inputs.append("".join([labels[axis] for axis in order]))
+        turned.append(tuple([shape[axis] for axis in order]))
+    return plan(tuple(inputs), p.output, tuple(turned), GREEDY, host=True)
+
+
+@functools.lru_cache(maxsize=4096)
+def _seconds(p: Plan, dtype: np.dtype, strides: Shapes, chars: str, rates: HostRates) -> float:
+    return p.host_s(rates, dtype, strides, chars) + ROUTE_S
 
 
 def _products(p: Plan, dtype: np.dtype, scalar: bool, order: str, arrays: Sequence[np.ndarray]) -> Any:
@@ -100,7 +118,7 @@ def _in_any_order(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype) -> boo
 
     For complex numbers BLAS multiplies the result by 1 + 0i, which turns infs into NaNs.
     """
-    if not _one_product(p) or dtype.kind == "c":
+    if not one_product(p) or dtype.kind == "c":
         return False
     bound = float(p.steps[0].extents[1])
     for a in arrays:
@@ -109,7 +127,7 @@ def _in_any_order(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype) -> boo
     return bound < _largest(dtype.char)
 
 
-def _one_product(p: Plan) -> bool:
+def one_product(p: Plan) -> bool:
     """Whether the plan is a single product of the operands as given, without diagonals or sums of them."""
     return len(p.steps) == 1 and all(taken.index is None and taken.subscripts is None for taken in p.taken)
 
@@ -117,7 +135,7 @@ def _one_product(p: Plan) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _multiplier(p: Plan, dtype: np.dtype) -> Callable[..., np.ndarray]:
     """The contraction of a call's operands on the host."""
-    if not _one_product(p):
+    if not one_product(p):
         hosts = (HOST,) * len(p.steps)
         return lambda *arrays: contract(p, arrays, dtype, hosts)
     product, axes = on_host(p.steps[0]), p.axes

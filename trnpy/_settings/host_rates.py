@@ -58,7 +58,7 @@ def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
 DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
     "integer": ((32, 4.5e9), (64, 4e9), (128, 2.3e9), (512, 9e8)),
-    "einsum": ((32, 2e9), (512, 5e9)),
+    "einsum": ((32, 5e9), (512, 8e9)),
     "eigh": ((32, 2.5e9), (128, 1.1e10), (512, 3e10), (2048, 4.5e10)),
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),
     "cholesky": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
@@ -84,6 +84,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
 KINDS = tuple(DEFAULT_CURVES)
 DEFAULT_COPY = 1e10  # bytes per second: a third of what was measured there on an idle machine, to be cautious
 SINGLE_SPEEDUP = 2.0  # of float32 over float64: twice the SIMD lanes
+LINE = 512  # elements of the lines whose products a calibration measures
 COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one that much larger: one of as many operations
 
 
@@ -106,6 +107,10 @@ class HostRates:
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)
+
+    def loop_s(self, units: float) -> float:
+        """Predicted seconds of a loop of NumPy's einsum: ``units`` are elements of a product of two long lines."""
+        return 2.0 * units / interpolate(self.curves["einsum"], LINE)
 
 
 def interpolate(curve: Curve, n: float) -> float:
