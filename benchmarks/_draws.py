@@ -90,10 +90,9 @@ def einsum(rng: Generator) -> Call | None:
         inputs.append("".join(own))
         shapes.append(tuple(1 if c in stretched else sizes[c] for c in own))
     used = {c for x in inputs for c in x}
-    largest = {
-        c: max(n for x, shape in zip(inputs, shapes, strict=True) for y, n in zip(x, shape, strict=True) if y == c)
-        for c in used
-    }
+    largest = dict.fromkeys(used, 1)
+    for own, shape in zip(inputs, shapes, strict=True):
+        largest |= {c: max(largest[c], n) for c, n in zip(own, shape, strict=True)}
     output = "".join(rng.permutation([c for c in sorted(used) if rng.random() < 0.5]))
     everything = [*shapes, tuple(largest[c] for c in output)]
     if math.prod(largest.values()) < VOLUME[0] or max(map(math.prod, everything)) > ELEMENTS:

@@ -153,8 +153,9 @@ def quantiles(values: list[float]) -> str:
 
 
 def summary(found: list[Row]) -> None:
+    print("\npredicted over measured seconds: median (tenth to ninetieth of a hundred)")
     print(
-        f"\n{'family':10}{'calls':>6}{'routed':>8}{'least':>7}{'median gain':>13}{'largest':>9}  predicted over measured: original, routes taken"
+        f"{'family':10}{'calls':>6}{'routed':>8}{'least':>7}{'median gain':>13}{'largest':>9}  {'original':24}routes taken"
     )
     for family in SHARES:
         some = [row for row in found if row.call.family == family]
@@ -164,8 +165,10 @@ def summary(found: list[Row]) -> None:
         gains = [row.gain for row in (taken or some)]
         original = quantiles([row.predicted[0] / row.seconds for row in some if row.predicted[0]])
         routes = quantiles([row.predicted[1] * row.gain / row.seconds for row in taken if row.predicted[1]])
+        least = min(row.gain for row in some)
         print(
-            f"{family:10}{len(some):6}{len(taken):8}{min(row.gain for row in some):7.2f}{statistics.median(gains):13.2f}{max(gains):9.1f}  {original}, {routes}"
+            f"{family:10}{len(some):6}{len(taken):8}{least:7.2f}{statistics.median(gains):13.2f}{max(gains):9.1f}"
+            f"  {original:24}{routes}"
         )
 
 
@@ -189,6 +192,6 @@ def main(argv: list[str]) -> int:
     summary(found)
     below, missed = (sum(row.verdict.startswith(word) for row in found) for word in ("BELOW", "MISSED"))
     print(
-        f"\n{len(found)} calls: {below} below {LEAST} of the original's speed, {missed} with an alternative of {MISSED}"
+        f"\n{len(found)} calls: {below} below {LEAST} of the original's speed, {missed} alternatives of {MISSED} missed"
     )
     return int(bool(below + missed))

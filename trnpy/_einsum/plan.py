@@ -53,10 +53,8 @@ class Taken:
         size = np.dtype(char).itemsize
         if self.index is not None:  # only what remains of it
             kept = [i for i, part in enumerate(self.index) if part != 0]
-            labels, shape, strides = (
-                "".join(labels[i] for i in kept),
-                *(tuple(x[i] for i in kept) for x in (shape, strides)),
-            )
+            labels = "".join([labels[i] for i in kept])
+            shape, strides = (tuple([own[i] for i in kept]) for own in (shape, strides))
         cast = 0.0
         if char != dtype.char:
             cast = CAST * math.prod(shape)

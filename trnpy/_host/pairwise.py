@@ -28,6 +28,7 @@ SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a ca
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that an intermediate result may always take; more only if the operands are larger
 REPAIRED = 0.1  # largest share of results that is computed twice: a route is chosen only if it saves a sixth
+Orders = tuple[tuple[int, ...] | None, ...]  # of the axes of each operand
 
 
 def route(problem: Contraction) -> Route | None:
@@ -47,11 +48,9 @@ def route(problem: Contraction) -> Route | None:
 
     def again(*operands: Any, **options: Any) -> Any:
         given = [a for a in operands if type(a) is np.ndarray]
-        return products([a if axes is None else a.transpose(axes) for a, axes in zip(given, orders, strict=True)])
+        return products(_turned(given, orders))
 
-    strides = tuple(
-        [a.strides if axes is None else a.transpose(axes).strides for a, axes in zip(arrays, orders, strict=True)]
-    )
+    strides = tuple([a.strides for a in _turned(arrays, orders)])
     chars = "".join([a.dtype.char for a in arrays])
     seconds, run = functools.partial(_seconds, p, dtype, strides, chars), functools.partial(again, *arrays)
     flops = (4.0 if dtype.kind == "c" else 1.0) * p.product_flops
@@ -66,8 +65,12 @@ def _in_memory(a: np.ndarray) -> tuple[int, ...] | None:
     return None if axes == [*range(a.ndim)] else tuple(axes)
 
 
+def _turned(arrays: Sequence[np.ndarray], orders: Orders) -> list[np.ndarray]:
+    return [a if axes is None else a.transpose(axes) for a, axes in zip(arrays, orders, strict=True)]
+
+
 @functools.lru_cache(maxsize=4096)
-def _arranged(p: Plan, orders: tuple[tuple[int, ...] | None, ...], shapes: Shapes) -> Plan:
+def _arranged(p: Plan, orders: Orders, shapes: Shapes) -> Plan:
     """The host's plan of the same contraction, of operands whose axes are in these ``orders``."""
     if not any(orders) and len(orders) < 3:
         return p
