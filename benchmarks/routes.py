@@ -154,9 +154,8 @@ def quantiles(values: list[float]) -> str:
 
 def summary(found: list[Row]) -> None:
     print("\npredicted over measured seconds: median (tenth to ninetieth of a hundred)")
-    print(
-        f"{'family':10}{'calls':>6}{'routed':>8}{'least':>7}{'median gain':>13}{'largest':>9}  {'original':24}routes taken"
-    )
+    print(f"{'family':10}{'calls':>6}{'routed':>8}{'least':>7}{'median gain':>13}{'largest':>9}", end="  ")
+    print(f"{'original':24}routes taken")
     for family in SHARES:
         some = [row for row in found if row.call.family == family]
         if not some:

@@ -275,8 +275,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
     Notes
     -----
-    On the host BLAS multiplies pairs of matrices, as with ``optimize=True``. Small results are views of one array of
-    64 KiB of double precision at most, which lives as long as any of them.
+    On the host BLAS multiplies pairs of matrices, as with ``optimize=True``.
 
     On a device contractions of the same subscripts and dtype are one launch. If many operands meet many others, as in
     the loop over pairs of DF-MP2, that launch computes one product of all; otherwise it computes a stack, in which
