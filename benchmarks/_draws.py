@@ -20,8 +20,8 @@ import trnpy.sparse
 from trnpy._call.dispatch import Op, accelerated
 from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._host import TABLE
-from trnpy.linalg import _ops, blas
-from trnpy.sparse._ops import MATMUL
+from trnpy.linalg import _rows, blas
+from trnpy.sparse._matmul import MATMUL
 
 Generator = np.random.Generator
 LABELS = "abcdefghij"
@@ -159,7 +159,7 @@ def linalg(rng: Generator) -> Call | None:
         further = (values(rng, (*shape, n, int(rng.integers(1, 5))), char),)
     elif short == "fractional_matrix_power":
         further = (0.3,)
-    call = called("linalg", _ops.row(name), (a, *further), {})
+    call = called("linalg", _rows.row(name), (a, *further), {})
     return call._replace(what=f"{call.what} {kind}")
 
 
