@@ -100,8 +100,8 @@ class Plan:
         """Predicted seconds of all steps on the host, for operands of these strides and dtypes or in C order."""
         shapes = [tuple([self.sizes[c] for c in labels]) for labels in self.inputs]
         strides = strides or tuple([contiguous(shape, dtype.itemsize) for shape in shapes])
-        made = zip(self.taken, self.inputs, shapes, strides, chars or dtype.char * len(shapes), strict=True)
-        units = sum(taken.units(*own, dtype) for taken, *own in made)
+        operands = zip(self.taken, self.inputs, shapes, strides, chars or dtype.char * len(shapes), strict=True)
+        units = sum([taken.units(labels, shape, own, char, dtype) for taken, labels, shape, own, char in operands])
         return rates.loop_s(units) + sum(step.host_s(rates, dtype) for step in self.steps)
 
 
