@@ -26,8 +26,10 @@ from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.abstract_arrays import usual
 from trnpy._report import ledger as ledger_module
+from trnpy._report import units
 from trnpy._report.ledger import EVENTS, SITES, Ledger, ProcessLedger, profile, report
 from trnpy._report.page import page
+from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates, machine_id
 from trnpy._settings.policy import HYSTERESIS, policy
 
 
@@ -306,6 +308,19 @@ def test_other_host_routes_are_host_calls_and_are_named():
 def test_uncalibrated_predictions_are_marked():
     assert "uncalibrated" in repr(ledgers.losing())
     assert "uncalibrated" not in repr(ledgers.small())
+
+
+def test_predictions_of_a_calibration_that_did_not_repeat_are_marked(monkeypatch):
+    """In text and page, wherever the rates are a calibration's; without predictions there is nothing to mark."""
+    remark = "135 of 135 measurements did not repeat within 10%"
+    for told in (remark, ""):
+        rates = HostRates(DEFAULT_CURVES, 1e10, True, machine_id(), told)
+        monkeypatch.setattr(units, "current_rates", lambda rates=rates: rates)
+        ledger = Ledger("", opened=0.0)
+        assert remark not in repr(ledger)
+        ledger.add(ledgers.decision("numpy.dot", 1.0, 0.1, calibrated=True), 0.0, 1.1, ledgers.frame("x.py", 5))
+        for text in (repr(ledger), page(ledger)):
+            assert ("calibration of this host was disturbed" in text and remark in text) == bool(told)
 
 
 def test_an_empty_report_says_how_to_record():

@@ -16,7 +16,7 @@ from trnpy._report.small_calls import Call
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where
-from trnpy._report.units import NONE, Table, duration, modelled, place, quantity, several, span, took
+from trnpy._report.units import NONE, Table, basis, duration, modelled, place, quantity, several, span, took
 from trnpy._report.what_if import Verdict, WhatIf
 from trnpy._settings.host_rates import machine_id
 
@@ -369,10 +369,8 @@ def reasons(ledger: Ledger) -> str:
 def honesty(ledger: Ledger) -> str:
     """Where the modelled and predicted figures come from."""
     m, tallies = MACHINES[ledger.machine], ledger.tallies
-    rough = (
-        " Host rates are <b>uncalibrated</b>: predictions rest on defaults until "
-        "<code>python -m trnpy calibrate</code> has measured them."
-    ) * any(t.uncalibrated for t in tallies)
+    rough = basis(tallies)
+    rough = f" {html.escape(rough[0].upper() + rough[1:])}." if rough else ""
     some = f" (T{estimates(tallies)[1:]}.)" if any(t.timed < t.calls for t in tallies) else ""
     return (
         f"<p><b>Measured</b> is what the clock said.{some} <b>Predicted</b> is the host, from its rates.{rough} "

@@ -16,6 +16,7 @@ from trnpy._report.units import (
     NOTICEABLE,
     Larger,
     Table,
+    basis,
     duration,
     modelled,
     place,
@@ -75,8 +76,8 @@ def sentences(ledger: Ledger) -> list[str]:
     ]
     if any(t.timed < t.calls for t in tallies):
         said.append(estimates(tallies))
-    if any(t.uncalibrated for t in tallies):
-        said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
+    if rough := basis(tallies):
+        said.append(rough)
     return said
 
 

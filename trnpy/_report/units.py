@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nkisim.hardware import interval
 from trnpy._base.records import record
 from trnpy._report.tally import Tally
+from trnpy._settings.host_rates import current_rates
 
 LINES = 12  # of the program that the text shows; JSON has all
 NONE = "-"  # stands for an unknown figure
@@ -87,6 +88,15 @@ class Table:
 def uncalibrated(tallies: list[Tally]) -> str:
     """The mark for predictions that rest on default rates; empty if there are none."""
     return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
+
+
+def basis(tallies: list[Tally]) -> str:
+    """What is wrong with the rates behind the predictions, as a sentence; empty if nothing is."""
+    if any(t.uncalibrated for t in tallies):
+        return "host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once"
+    if any(t.modelled for t in tallies) and (remark := current_rates().remark):
+        return f"the calibration of this host was disturbed, predictions rough ({remark}): repeat it on an idle host"
+    return ""
 
 
 class Larger(NamedTuple):
