@@ -1,4 +1,4 @@
-"""NumPy and SciPy on AWS Trainium: same names, same results, heavy products on the device.
+"""NumPy and SciPy on AWS Trainium: the same names and results, with large products computed on the device.
 
 Not affiliated with NumPy or SciPy.  Importing trnpy patches nothing.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# name -> module that has it; loaded at first use, so that importing trnpy costs a few milliseconds.
+# name -> its module, which is loaded at first use, so that importing trnpy takes only a few milliseconds.
 _LAZY = {
     **dict.fromkeys(
         ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._einsum.rows"
     ),
-    **dict.fromkeys(("vecdot", "matvec", "vecmat"), "numpy"),  # memory bounds them: no device is faster
+    **dict.fromkeys(("vecdot", "matvec", "vecmat"), "numpy"),  # memory-bound: no device is faster
     "multi_einsum": "trnpy._einsum.multi_einsum",
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._call.dispatch"
@@ -31,7 +31,7 @@ _LAZY = {
     **dict.fromkeys(("linalg", "sparse", "chem", "dist", "xp"), ""),  # modules
 }
 
-_NEWER = ("matvec", "vecmat")  # than NumPy 2.0: a star import does not ask for them
+_NEWER = ("matvec", "vecmat")  # not in NumPy 2.0: a star import leaves them out there
 __all__ = ["__version__", *(name for name in _LAZY if name not in _NEWER)]
 
 

@@ -4,22 +4,22 @@ import gc
 import os
 import sys
 
-# OpenBLAS reads this when it is loaded: its threads sleep after 2^22 cycles without work, 1.6 ms, not after 2^28.
-# Those of NumPy's OpenBLAS otherwise hold the processors that SciPy's needs (docs/baselines.md#threads-that-wait).
+# OpenBLAS reads this variable when it is loaded: idle threads sleep after 2^22 cycles (1.6 ms) instead of 2^28.
+# Otherwise waiting threads of NumPy's OpenBLAS keep SciPy's from running (docs/baselines.md#threads-that-wait).
 SLEEP = "OPENBLAS_THREAD_TIMEOUT", "22"
 
 
 def script() -> int:
-    """Run the command line, with nothing importable from where Python puts the command it starts.
+    """Run the command line; modules beside the started program cannot be imported by mistake.
 
-    That is the current directory for ``python -m trnpy``, the directory of the script for ``trnpy``. The program gets
-    what Python would have put first for it.
+    Python puts the current directory first in sys.path for ``python -m trnpy``, and the script's directory for
+    ``trnpy``. Both are removed; the program that is run gets the path that Python would give it.
     """
     if not sys.flags.safe_path:
         del sys.path[0]
     os.environ.setdefault(*SLEEP)
-    # The modules of NumPy and trnpy stay until the process ends. The collector looks at them neither while they are
-    # loaded nor later (docs/baselines.md#what-the-runner-adds).
+    # The modules of NumPy and trnpy live until the process ends, so the garbage collector skips them, both while they
+    # are loaded and later (docs/baselines.md#what-the-runner-adds).
     gc.disable()
     from trnpy._cli.runner import main
 

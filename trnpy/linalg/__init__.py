@@ -1,7 +1,7 @@
-"""scipy.linalg's functions, those that only numpy.linalg has, inv_sqrtm, and BLAS by one name for all types.
+"""The functions of scipy.linalg, those only in numpy.linalg, inv_sqrtm, and BLAS under one name for all types.
 
-The accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``; ``_level3`` calls those of ``blas``. Names are made at
-first use, so that the rows of numpy.linalg can be loaded without SciPy.
+The accelerated functions are listed in ``_rows`` and ``_inv_sqrtm``; ``_level3`` calls those of ``blas``. Names are
+created at first use, so that numpy.linalg can be accelerated without loading SciPy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any as _Any
 
 
 def _names() -> dict[str, _Any]:
-    """All names, made and put into this module."""
+    """Create all names in this module and return them."""
     made: dict[str, _Any] = _importlib.import_module(f"{__name__}._namespace").NAMES
     globals().update(made)
     return made

@@ -1,4 +1,4 @@
-"""Level-3 BLAS with f2py's arguments: four types, triangles, results that may overwrite an operand; the rows."""
+"""Level-3 BLAS with f2py's arguments: four types, triangles, results that may overwrite an operand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPS_OF = "NTC"
 
 @record()
 class Call:
-    """The options of a call; the defaults stand for options that its routine does not have."""
+    """The options of a call; the defaults apply when a routine does not have the option."""
 
     alpha: complex
     beta: complex = 0.0
@@ -39,7 +39,7 @@ class Call:
 
 
 def operand(a: Any, dtype: np.dtype) -> np.ndarray:
-    """``a``, if it is one non-empty matrix of the routine's own type: f2py converts or refuses all others."""
+    """``a``, if it is one non-empty matrix of the routine's own type: f2py converts or rejects everything else."""
     if type(a) is not np.ndarray:
         raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
     if a.dtype != dtype:
@@ -80,7 +80,7 @@ def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
 class Blas(Problem):
     """A call of a routine; the last of ``arrays`` is C, if C was given."""
 
-    kind: str  # the routine without its type
+    kind: str  # the routine's name without its type letter
     call: Call
     c: np.ndarray | None = None  # C as the caller gave it
     place: np.ndarray | None = None  # the operand that the call allows to be overwritten by the result
@@ -101,7 +101,7 @@ def _problem(
     make: type[Blas], kind: str, arrays: tuple[np.ndarray, ...], extents: tuple[int, int, int], share: float,
     call: Call, shape: tuple[int, int], c: Any, dtype: np.dtype,
 ) -> Blas:  # fmt: skip
-    """A problem of one product of ``extents`` (m, k, n), of whose flops the routine needs the part ``share``."""
+    """The problem of one product of ``extents`` (m, k, n), of whose flops the routine needs the fraction ``share``."""
     if not call.alpha:
         raise Unsupported(Reason.PARAM, "alpha is 0: BLAS multiplies nothing")
     if c is not None and operand(c, dtype).shape != shape:
@@ -193,7 +193,7 @@ class Product(Blas):
         return engine.matmul(l, r, alpha=call.alpha, beta=call.beta, c=c if call.beta else None)
 
     def error(self, result: np.ndarray) -> float:
-        return 0.0  # its products are proved one by one
+        return 0.0  # each of its products is checked separately
 
 
 # --- Symmetric updates, one triangle ----------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def _update(
         scalar(alpha, dtype), scalar(beta, dtype), lower=bool(flag("lower", lower)),
         trans="N" if not turned else "C" if of_hermitian else "T", overwrite=bool(flag("overwrite_c", overwrite_c)),
     )  # fmt: skip
-    if of_hermitian:  # BLAS takes real factors here; f2py also accepts complex ones
+    if of_hermitian:  # BLAS requires real factors here; f2py also accepts complex ones
         call = replace(call, beta=call.beta.real, alpha=call.alpha if len(arrays) > 1 else call.alpha.real)
     if arrays[0].shape != arrays[-1].shape:
         raise Unsupported(Reason.PARAM, f"shapes {arrays[0].shape} and {arrays[-1].shape}")
@@ -266,7 +266,7 @@ class RankUpdate(Blas):
         return whole
 
     def error(self, result: np.ndarray) -> float:
-        return 0.0  # its products are proved one by one
+        return 0.0  # each of its products is checked separately
 
 
 # --- Triangular systems -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Cholesky factors by recursion: the host factors panels, all other work is products of the engine; their rows."""
+"""Cholesky factors by recursion: the host factors panels, and the engine's products do all other work."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from trnpy.linalg._matrices import (
     worst,
 )
 
-ANOTHER = 1.0  # the error, relative to A, of a factor that is not triangular with a positive diagonal
+ANOTHER = 1.0  # the error relative to A that is reported if a factor is not triangular with a positive diagonal
 
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
     """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); LinAlgError if a matrix is not definite.
 
-    Only the lower triangles are read. Golub & Van Loan, 4th ed., sec. 4.2.6, with halves in place of block columns:
-    the products are larger and a third as many bytes cross the link (Gustavson, IBM J. Res. Dev. 41, 1997).
+    Only the lower triangles are read. Golub & Van Loan, 4th ed., sec. 4.2.6, with halves instead of block columns: the
+    products are larger and a third of the bytes are transferred (Gustavson, IBM J. Res. Dev. 41, 1997).
     """
     l = np.tril(a)
     _factor(l, engine, block)
@@ -83,7 +83,7 @@ class Cholesky(Problem):
     """The Cholesky factor of matrices a (..., n, n), of which one triangle is read."""
 
     lower: bool
-    clean: bool = True  # whether the other triangle is zero; if not, it is that of a, which LAPACK leaves in place
+    clean: bool = True  # whether the other triangle is zero; if not, it keeps the elements of a, as in LAPACK
 
     def run(self, engine: Engine) -> np.ndarray:
         (a,) = self.arrays
@@ -96,7 +96,7 @@ class Cholesky(Problem):
         if not self.clean:
             c = np.tril(c) if self.lower else np.triu(c)
         l, a = (c, a) if self.lower else (adjoint(c), adjoint(a))
-        # L L^H does not tell a factor from one with columns exchanged or of the other sign.
+        # L L^H is the same if columns are exchanged or change sign, so the factor itself is tested too.
         if np.triu(l, 1).any() or not (np.diagonal(l, axis1=-2, axis2=-1).real > 0).all():
             return ANOTHER
         v = probe(a.shape[-1], self.dtype)
@@ -105,14 +105,14 @@ class Cholesky(Problem):
         return worst(l @ (adjoint(l) @ v) - av, sizes(np.tril(a)), v)
 
     def unique(self, result: Any) -> np.ndarray:
-        """The factor's triangle, also of a tuple that starts with the factor."""
+        """The factor's triangle, also if the result is a tuple that starts with the factor."""
         c = result[0] if isinstance(result, tuple) else result
         return np.tril(c) if self.lower else np.triu(c)
 
 
 @record(kw_only=True)
 class ChoFactor(Cholesky):
-    """The factor, and ``lower`` as the caller gave it."""
+    """The factor, and ``lower`` as the caller passed it."""
 
     given: Any
 
@@ -131,14 +131,14 @@ def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
 
 
 def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
-    """``factor`` with the other triangle of a, which LAPACK does not write."""
+    """``factor`` with the other triangle copied from a, because LAPACK does not write it."""
     both: np.ndarray = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
     return both
 
 
 def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     a = square(a)
-    in_place = bool(overwrite_a) and a.flags.forc  # of any other layout SciPy factors a copy
+    in_place = bool(overwrite_a) and a.flags.forc  # SciPy factors a copy if the layout is any other
     clean = not conventions.leaves_triangle(lapack.linalg.cho_factor, in_place)
     return ChoFactor.of(prepare_cholesky(a, lower), clean=clean, given=lower)
 
@@ -159,8 +159,8 @@ class ChoSolve(Problem):
     def error(self, x: np.ndarray) -> float:
         c, b = self.arrays
         u = adjoint(np.tril(c)) if self.lower else np.triu(c)
-        size = norm(u)  # not zero; its square may overflow
-        # Elements of x, and of U x, below the smallest normal number have an absolute error, or are zero.
+        size = norm(u)  # not zero, but its square may overflow
+        # Elements of x and of U x below the smallest normal number are zero or have an absolute error only.
         least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
         return norm(adjoint(u) @ (u @ x) - b) / size / (size * (norm(x) + least) + least + norm(b) / size or 1.0)
 

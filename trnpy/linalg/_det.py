@@ -12,7 +12,7 @@ from trnpy._engine.abstract_arrays import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL, in_double
 
-FACTORS = 512  # most numbers from 1/2 to 1 whose product does not underflow
+FACTORS = 512  # the largest count of numbers from 1/2 to 1 whose product cannot underflow
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
 
@@ -29,18 +29,18 @@ def _slogdet(factored: Factored) -> tuple[Any, Any]:
     phases = np.zeros_like(u)
     parts = ((phases.real, u.real), (phases.imag, u.imag)) if u.dtype.kind == "c" else ((phases, u),)
     with np.errstate(divide="ignore", invalid="ignore"):
-        for phase, part in parts:  # each by itself: the reciprocal of a complex number may overflow
+        for phase, part in parts:  # separately: the reciprocal of a complex number may overflow
             np.divide(part, size, out=phase, where=size > 0)
         return (phases.prod(axis=-1) * sign).astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
 
 
 def _product(u: np.ndarray) -> np.ndarray:
-    """The product of u (..., n) along its last axis, which overflows or underflows only if the result does."""
+    """The product of u (..., n) along its last axis; it overflows or underflows only if the result does."""
     exponent = np.zeros(u.shape[:-1], int)
     while u.shape[-1] > 1:
         size = np.frexp(np.abs(u))[1]  # 0 for zeros, infinities and NaN
         exponent += size.sum(axis=-1)
-        u = u * np.ldexp(1.0, -size // 2) * np.ldexp(1.0, -size - -size // 2)  # in two factors: 2^1074 overflows
+        u = u * np.ldexp(1.0, -size // 2) * np.ldexp(1.0, -size - -size // 2)  # two factors, because 2^1074 overflows
         places = range(0, u.shape[-1], FACTORS)
         u = np.stack([u[..., i : i + FACTORS].prod(axis=-1) for i in places], axis=-1)
     for part in (exponent // 2, exponent - exponent // 2):
@@ -49,7 +49,7 @@ def _product(u: np.ndarray) -> np.ndarray:
 
 
 def _numpy_det(factored: Factored) -> Any:
-    """From the logarithm, as NumPy: no overflow on the way."""
+    """The determinant from its logarithm, as in NumPy, so that no intermediate value overflows."""
     phase, logarithm = _slogdet(factored)
     with np.errstate(over="ignore", under="ignore"):
         return (phase * np.exp(logarithm)).astype(factored.lu.dtype)[()]
@@ -64,9 +64,9 @@ class Determinant(Factorization):
     __slots__ = ()
 
     def deliver(self, factored: Factored) -> Any:
-        """In double precision, as SciPy."""
+        """The determinant in double precision, as in SciPy."""
         u, sign = _pivots_and_sign(factored, np.result_type(factored.lu.dtype, np.float64))
-        with np.errstate(all="ignore"):  # SciPy overflows in silence
+        with np.errstate(all="ignore"):  # SciPy gives no overflow warning
             return (_product(u) * sign)[()]
 
 

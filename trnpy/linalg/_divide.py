@@ -1,13 +1,13 @@
 """Approximate eigenvectors of a Hermitian matrix by spectral divide and conquer, with float32 products only.
 
 The sign function of A - s I splits the space into two invariant subspaces. The polar factor of a projected random
-block is an orthonormal basis of each, and A in that basis is a smaller problem. LAPACK solves problems of few rows.
-Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials in place of their rational functions, random
-in place of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
+block is an orthonormal basis of each, and A in that basis is a smaller problem. LAPACK solves the smallest problems.
+Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials instead of their rational functions, random
+instead of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
 
 A complex matrix is computed as the real matrix [Re -Im; Im Re], which has each eigenvalue twice. Products keep that
-structure: projectors have even rank, and a random block [Re -Im; Im Re] spans both vectors of a pair. This takes
-twice the operations of complex products, but no kernel of its own.
+structure: projectors have even rank, and a random block [Re -Im; Im Re] spans both vectors of a pair. This needs
+twice the operations of complex products, but no additional kernel.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from trnpy.linalg._matrices import by_strips, shared
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = length(320)  # rows: LAPACK solves smaller blocks in about the time of the five launches of a split
-LEAVES = 12  # about the most: the host's work falls with their square, the launches grow with their number
-RESOLVED = 16  # octaves below 1 for which the polynomial is the sign: to 1.5e-5, a hundred times its rounding errors
-NOISE = 2e-7  # of the norm of the whole matrix: float32 products give zero eigenvalues up to this size
-FLAT = 3e-6  # of that norm: a block so close to a multiple of I is left to the refinement
-OFF_MEDIAN = 0.0137  # deviations: a structured matrix may have eigenvalues exactly at the median of its diagonal
-UNDECIDED = 0.02  # of tr P - |P|_F^2: beyond it an eigenvalue is too close to the shift
-NUDGE = 0.05  # deviations by which the shift then moves away from it
-BALANCED = 64  # another shift is tried if one half has less than 1/64 of the rows
-SHIFTS = 5  # tried for one block
+LEAVES = 12  # about the most: the host's work falls with their square, the number of launches grows with their number
+RESOLVED = 16  # octaves below 1 in which the polynomial equals the sign: to 1.5e-5, a hundred times its rounding errors
+NOISE = 2e-7  # relative to the norm of the whole matrix: float32 products give zero eigenvalues up to this size
+FLAT = 3e-6  # relative to that norm: the refinement treats a block this close to a multiple of I
+OFF_MEDIAN = 0.0137  # in deviations: a structured matrix may have eigenvalues exactly at the median of its diagonal
+UNDECIDED = 0.02  # limit for tr P - |P|_F^2: above it an eigenvalue is too close to the shift
+NUDGE = 0.05  # in deviations: the shift then moves by this distance
+BALANCED = 64  # another shift is tried if one half has fewer than 1/64 of the rows
+SHIFTS = 5  # tried per block
 DRAWS = 3  # of a random block: each is ill-conditioned with probability 2 %
-DEFECT = 1e-2  # of |Q^T Q - I|_F: 1e-4 from rounding in float32, 0.1 from an ill-conditioned random block
-EFFORT = 300.0  # times n^3 operations: after so many, LAPACK solves the remaining blocks
+DEFECT = 1e-2  # limit for |Q^T Q - I|_F: float32 rounding gives 1e-4, an ill-conditioned random block gives 0.1
+EFFORT = 300.0  # times n^3 operations: after that, LAPACK solves the remaining blocks
 DOUBLE = np.dtype(np.float64)
-PASS = 1.7  # time of sums of magnitudes, over that of a copy by the default rates (0.66 ns an element, one thread)
+PASS = 1.7  # time of summing magnitudes relative to a copy at the default throughput (0.66 ns an element, one thread)
 NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
 
 
@@ -79,7 +79,7 @@ class Task:
 def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
     """Orthonormal eigenvectors (n, n) of Hermitian a (n, n), in the order of their values, to float32 accuracy of |a|.
 
-    The result is float32 or complex64. Refused if the engine has no float32 product.
+    The result is float32 or complex64. Raises Refused if the engine has no float32 product.
     """
     paired = a.dtype.kind == "c"
     whole = _paired(a) if paired else a.astype(np.float32, order="C", copy=False)
@@ -95,11 +95,11 @@ def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
         halves = None
         if m > leaf and effort < EFFORT * float(n) ** 3 and block.deviation > FLAT * task.norm:
             halves, shifts = _halves(block, task)
-            effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps a sign, two bases of about m / 2 columns
+            effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps per sign, two bases of about m / 2 columns
         if halves is None:
             found.append(_solved(block, task))
         else:
-            pending.extend(halves)  # the lower one is next
+            pending.extend(halves)  # the lower one is processed next
     return np.concatenate(found, axis=1)
 
 
@@ -114,7 +114,7 @@ def _block(a: np.ndarray, basis: Handle | None = None) -> Block:
 
 @priced("", lambda a: (PASS * shared(a), (((len(a),), DOUBLE), ((), DOUBLE))))
 def _off_diagonal(a: np.ndarray) -> tuple[np.ndarray, float]:
-    """The sums of the magnitudes of each row of a (m, m) without the diagonal, and the sum of their squares."""
+    """The sum of the magnitudes of each row of a (m, m) without the diagonal, and the sum of their squares."""
 
     def work(s: slice) -> tuple[np.ndarray, float]:
         size = np.abs(a[s])
@@ -126,7 +126,7 @@ def _off_diagonal(a: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _unpaired(a: np.ndarray) -> np.ndarray:
-    """The complex matrix of which ``a`` is [Re -Im; Im Re]; the mean of the two copies, which differ by rounding."""
+    """The complex matrix whose form [Re -Im; Im Re] is ``a``; the mean of the two copies, which differ by rounding."""
     rows, columns = a.shape[0] // 2, a.shape[1] // 2
     real = a[:rows, :columns] + a[rows:, columns:]
     mean: np.ndarray = (real + 1j * (a[rows:, :columns] - a[:rows, columns:])) / 2
@@ -134,7 +134,7 @@ def _unpaired(a: np.ndarray) -> np.ndarray:
 
 
 def _solved(block: Block, task: Task) -> np.ndarray:
-    """Eigenvectors (n, m) of a block in the whole space, by LAPACK in float32."""
+    """Eigenvectors (n, m) of a block in the whole space, computed by LAPACK in float32."""
     _, v = _lapack_panels.eigh(_unpaired(block.matrix) if task.paired else block.matrix)
     if block.basis is None:
         return v
@@ -144,7 +144,7 @@ def _solved(block: Block, task: Task) -> np.ndarray:
 
 
 def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
-    """The blocks above and below the best shift, or None if no shift splits; and how many shifts were tried."""
+    """The blocks above and below the best shift, or None if no shift splits; and the number of shifts tried."""
     split, shifts = _split(block, task)
     if split is None:
         return None, shifts
@@ -170,7 +170,7 @@ class Split:
 
 
 def _split(block: Block, task: Task) -> tuple[Split | None, int]:
-    """The most even of the splits that were tried, and their number."""
+    """The most even of the splits that were tried, and the number of tries."""
     m = len(block.matrix)
     deviation, mean = block.deviation, float(usual(block.diagonal.mean(), 0.0))
     shift = float(usual(np.median(block.diagonal), 0.0)) + OFF_MEDIAN * deviation
@@ -183,7 +183,7 @@ def _split(block: Block, task: Task) -> tuple[Split | None, int]:
         h = task.engine.put(shifted, copy=False)
         octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
         sign = iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
-        if not abs(m - sign.squares) / 4 <= UNDECIDED:  # the sum of p (1 - p) over the eigenvalues p of the projector
+        if not abs(m - sign.squares) / 4 <= UNDECIDED:  # sum of p (1 - p) over the eigenvalues p of the projector
             shift += NUDGE * deviation * tried * (-1) ** tried
             continue
         rank = 2 * round((m + sign.trace) / 4) if task.paired else round((m + sign.trace) / 2)
@@ -201,9 +201,9 @@ def _basis(
     block: Block, h: Handle, operator: Handle, rank: int, complement: bool, task: Task
 ) -> iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None if no random block gave one."""
-    # A random square block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
-    # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988), for normal numbers; for uniform ones, which take a
-    # sixth of the time, see docs/numerics.md#divide-and-conquer.
+    # A random square block of order r has a norm below 2 sqrt(r) + 6, and rarely a singular value below 0.02 / sqrt(r):
+    # Edelman, SIAM J. Matrix Anal. Appl. 9 (1988), for normal numbers. Uniform numbers need a sixth of the time; for
+    # them see docs/numerics.md#divide-and-conquer.
     scale = 2 * np.sqrt(rank) + 6
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):
@@ -216,7 +216,7 @@ def _basis(
 
 @priced("uniform", lambda a, rank, task: (len(a) * rank, (((len(a), rank), np.dtype(np.float32)),)))
 def _random(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
-    """A random block (m, rank) for a (m, m), of unit variance; [Re -Im; Im Re] if the matrix is of that form."""
+    """A random block (m, rank) for a (m, m), of unit variance; [Re -Im; Im Re] if the matrix has that form."""
     m = len(a)
     if not task.paired:
         return _uniform((m, rank), task)
@@ -225,7 +225,7 @@ def _random(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
 
 
 def _uniform(shape: tuple[int, ...], task: Task) -> np.ndarray:
-    """Numbers of uniform distribution on 65,536 points, of mean zero and unit variance."""
+    """Uniformly distributed numbers on 65,536 points, with mean zero and unit variance."""
     size = math.prod(shape)
     drawn = task.random.bit_generator.random_raw(-(-size // 4)).view(np.int16)[:size].reshape(shape)
     return (drawn + np.float32(0.5)) * np.float32(math.sqrt(3) / 2**15)

@@ -1,4 +1,4 @@
-"""Hermitian eigenproblems: approximate eigenvectors by one of several methods, refined to full accuracy; their rows."""
+"""Hermitian eigenproblems: approximate eigenvectors by one of several methods, refined to full accuracy."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from trnpy.linalg._matrices import (
 )  # fmt: skip
 from trnpy.linalg._refinement import PRECISIONS, refine
 
-MODERATE = 8  # exponents up to which float32 products of a matrix are far from overflow and underflow
-FEW = 20  # one wanted pair in so many
+MODERATE = 8  # largest exponent at which float32 products of a matrix are far from overflow and underflow
+FEW = 20  # selected eigenpairs are few if they are at most one in this many
 
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
@@ -50,8 +50,8 @@ METHODS: Mapping[str, Callable[[np.ndarray, Engine], np.ndarray]] = MappingProxy
 
 
 def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
-    """The names in METHODS whose kernels take a matrix (n, n)."""
-    found = ["start"] if dtype.char in "dD" else []  # in float32 it is what the host computes
+    """The names in METHODS whose kernels support a matrix (n, n)."""
+    found = ["start"] if dtype.char in "dD" else []  # for single precision it would be the host's own computation
     if (2 * n if dtype.kind == "c" else n) <= polynomial_sign_reference.LONGEST:
         found.append("divide")
     if dtype.kind != "c" and n <= jacobi_sweep_reference.LONGEST:
@@ -60,7 +60,7 @@ def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
 
 
 def by_methods(n: int, dtype: np.dtype) -> dict[str, Any]:
-    """The fields of a problem that say by which methods, or why by none, it runs with eigenpairs of a matrix (n, n)."""
+    """The problem fields that list the methods for eigenpairs of a matrix (n, n), or the reason why there are none."""
     found = methods(n, dtype)
     refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: more than kernels take")
     return {"on_device": bool(found), "refusal": refusal, "methods": found}
@@ -69,10 +69,10 @@ def by_methods(n: int, dtype: np.dtype) -> dict[str, Any]:
 def eigh(a: np.ndarray, engine: Engine, method: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), floating or complex.
 
-    ``method``, a name in METHODS, finds the vectors that are refined. NotConverged if the refinement fails.
+    ``method`` is a name in METHODS; it computes the vectors that are refined. NotConverged if the refinement fails.
     """
     method = method or methods(len(a), a.dtype)[0]
-    # Scaled by a power of two, which is exact, where float32 might overflow or underflow.
+    # Scaled by a power of two, which is exact, if float32 might overflow or underflow.
     exponent = int(usual(np.frexp(largest(a))[1], 0))
     exponent = exponent if abs(exponent) > MODERATE else 0
     scaled = times_power(a, -exponent) if exponent else a
@@ -109,14 +109,14 @@ _EighResult = type(np.linalg.eigh(np.eye(1)))
 
 @record(kw_only=True)
 class Eigenpairs(Problem):
-    """All eigenvalues and vectors of one Hermitian matrix or of a definite pair, whichever of them the caller wants."""
+    """All eigenvalues and eigenvectors of one Hermitian matrix or definite pair, even if the caller wants only some."""
 
     unproven: ClassVar[str] = "vectors of eigenvalues that are nearly equal"
     lower: bool
     vectors: bool
-    kind: int = 1  # of problem, for a pair: SciPy's ``type``
+    kind: int = 1  # of problem, for a pair: SciPy's argument ``type``
     selection: tuple[str, tuple[float, float]] | None = None
-    make: Callable[..., Any] = tuple  # makes the result of values and vectors
+    make: Callable[..., Any] = tuple  # builds the caller's result from values and vectors
 
     def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
         guards.finite(*self.arrays)
@@ -146,7 +146,7 @@ class Eigenproblem(Eigenpairs):
         return w, x
 
     def _apart(self, w: np.ndarray, bounds: np.ndarray) -> None:
-        """Unsupported if rounding decides on which side of a bound an eigenvalue lies: then LAPACK's decides."""
+        """Unsupported if rounding decides on which side of a bound an eigenvalue lies: LAPACK then decides."""
         error = ALLOWED_ERROR * len(w) * np.finfo(self.dtype).eps * np.abs(w).max(initial=0.0)
         if (np.abs(np.subtract.outer(w, bounds[np.isfinite(bounds)])) <= error).any():
             raise Unsupported(Reason.VALUE, "an eigenvalue within rounding of a bound of subset_by_value")
@@ -182,8 +182,8 @@ def _eigen_problem(
 def _few(selection: tuple[str, tuple[float, float]] | None, n: int) -> bool:
     """Whether LAPACK computes the selected vectors in little more time than the values alone.
 
-    It reduces the matrix to a tridiagonal one for both. Of 1,500 rows 10 pairs took 0.94 of the time of all values, and
-    all pairs 2.5 times as much (docs/numerics.md#some-eigenpairs).
+    LAPACK reduces the matrix to a tridiagonal one in both cases. For 1,500 rows, 10 pairs took 0.94 of the time of all
+    values, and all pairs took 2.5 times as long (docs/numerics.md#some-eigenpairs).
     """
     return selection is not None and selection[0] == "index" and (selection[1][1] - selection[1][0] + 1) * FEW <= n
 

@@ -1,4 +1,4 @@
-"""The exponential of a matrix by scaling, Taylor's polynomial and squaring, all of them products; its row."""
+"""The matrix exponential by scaling, Taylor polynomial and squaring, all of which are matrix products."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from trnpy._engine.proof.weights import probe
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg._matrices import SMALL, native, norm, real_type, useful
 
-GROUP = 3  # powers of A that are computed
+GROUP = 3  # number of powers of A that are computed
 
 
 class Polynomial(NamedTuple):
-    """Taylor's, in groups of GROUP coefficients: Paterson & Stockmeyer, SIAM J. Comput. 2 (1973)."""
+    """Taylor polynomial in groups of GROUP coefficients: Paterson & Stockmeyer, SIAM J. Comput. 2 (1973)."""
 
     degree: int
     # For norms below this the polynomial has a backward error of at most u: Al-Mohy & Higham, SIAM J. Sci. Comput. 33
-    # (2011), eq. 3.6, of which table 3.1 has every fifth degree.
+    # (2011), eq. 3.6; its table 3.1 has every fifth degree.
     reach: float
-    largest: float  # entry whose third power is sure not to overflow
+    largest: float  # largest entry whose third power cannot overflow
 
     @property
     def products(self) -> int:
         return GROUP - 1 + (self.degree + 1) // GROUP - 1
 
 
-# One of degree 14 in float32 reaches 1.96 with one product more: as many as the squarings it saves.
+# Degree 14 in float32 reaches 1.96 with one more product, which equals the number of squarings saved.
 POLYNOMIALS = {np.float64: Polynomial(17, 0.93, 1e100), np.float32: Polynomial(11, 1.22, 1e12)}
-ACTION_DEGREE, ACTION_REACH = 30, 3.54  # from the same table, for e^A V by products of A with V
-# Beyond these the check, whose steps grow with the norm, takes longer than SciPy's function: up to 1e6 of matrices that
-# are not far from normal its root needs 2^11 powers and 140 steps.
+ACTION_DEGREE, ACTION_REACH = 30, 3.54  # from the same table, for e^A V through products of A with V
+# Above these limits the check, whose number of steps grows with the norm, takes longer than SciPy's function: for
+# nearly normal matrices of norm 1e6 its root needs 2^11 powers and 140 steps.
 LARGEST_NORM, MOST_STEPS = 1e6, 4096
-USUAL_SQUARINGS = 3  # for a norm of 5
+USUAL_SQUARINGS = 3  # default estimate, for a norm of 5
 
 
 @record()
 class RootedExponential:
-    """e^A (..., n, n), and for its check a root with root^(2^squarings) = e^A; squarings (...)."""
+    """e^A (..., n, n); for the check, a root with root^(2^squarings) = e^A, and the number of squarings (...)."""
 
     value: np.ndarray
     root: np.ndarray
@@ -67,7 +67,7 @@ class Exponential(Problem):
             raise Unsupported(Reason.VALUE, f"a norm above {LARGEST_NORM:.0e}: the check takes longer than SciPy")
         if _triangular(a):
             raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
-        with np.errstate(all="ignore"):  # an overflow shows in the result
+        with np.errstate(all="ignore"):  # an overflow is visible in the result
             result = expm(a.astype(self.dtype, copy=False), engine)
         guards.finite(result.value, result.root)
         if usual((np.ldexp(sizes, -result.squarings) > MOST_STEPS * ACTION_REACH).any(), False):
@@ -75,22 +75,22 @@ class Exponential(Problem):
         return result
 
     def error(self, result: Any) -> float:
-        """The root's product with V against e^(A/2^s) V, then e^A V against powers of the root; V are probes."""
+        """Compare root V with e^(A/2^s) V, then e^A V with powers of the root, for random test vectors V."""
         a = self.arrays[0].astype(np.result_type(self.dtype, np.float64), copy=False)
-        if not isinstance(result, RootedExponential):  # a result of the reference
+        if not isinstance(result, RootedExponential):  # a result of the original function
             result = RootedExponential(result, result, np.zeros(a.shape[:-2], int))
         v = probe(a.shape[-1], a.dtype)
         width, worst = math.sqrt(v.shape[1]), 0.0
         info = np.finfo(self.dtype)
-        least = len(v) * float(info.tiny) / float(info.eps)  # smaller exponentials underflow, or are inexact
+        least = len(v) * float(info.tiny) / float(info.eps)  # smaller exponentials underflow or are inexact
         for i in np.ndindex(a.shape[:-2]):
             x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
             b = np.ldexp(1.0, -squarings) * a[i]
             once, powers = expm_action(b, v), v
             for _ in range(2**squarings):
                 powers = root @ powers
-            # The condition of e^B is at least |B| (Higham, Functions of Matrices, SIAM 2008, sec. 10.2), and that of a
-            # power its exponent.
+            # The condition number of e^B is at least |B| (Higham, Functions of Matrices, SIAM 2008, sec. 10.2).
+            # The condition number of a power is its exponent.
             condition, times = max(norm(b), 1.0), 2.0**squarings
             worst = max(worst, norm(root @ v - once) / (condition * (norm(root) + least) * width))
             worst = max(worst, norm(x @ v - powers) / (times * (norm(x) + least) * width))
@@ -117,7 +117,7 @@ def _triangular(a: np.ndarray) -> bool:
 
 
 def polynomial(dtype: np.dtype) -> Polynomial:
-    """For matrices of ``dtype``."""
+    """The Taylor polynomial for matrices of ``dtype``."""
     return POLYNOMIALS[real_type(dtype)]
 
 
@@ -128,13 +128,13 @@ def one_norm(a: np.ndarray) -> np.ndarray:
 
 
 def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
-    """e^A of a (..., n, n), floating or complex, entries below the ``largest`` of its polynomial.
+    """e^A of a (..., n, n), floating or complex, with entries below the polynomial's ``largest``.
 
     The norms of A^2 and A^3, not that of A, decide the scaling: Al-Mohy & Higham, SIAM J. Matrix Anal. Appl. 31 (2009),
     thm. 4.2.
     """
     stack, series = a.reshape(-1, *a.shape[-2:]), polynomial(a.dtype)
-    # Scaled so that powers neither overflow nor underflow; a dry run does not know the norms.
+    # Scaled so that powers neither overflow nor underflow; a cost dry run does not know the norms.
     first = usual(_halvings(one_norm(stack), series.reach), np.full(len(stack), USUAL_SQUARINGS))
     b = stack * _scale(first, a.dtype)
     b2 = engine.matmul(b, b)
@@ -145,12 +145,12 @@ def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
     x = _taylor(series.degree, b * scale, b2 * scale**2, b3 * scale**3, engine)
     squarings = first + further
     most = int(squarings.max())
-    # The check takes a root of norm about sqrt(|A|): its own error and its powers then cost about as many products.
+    # The check uses a root of norm about sqrt(|A|): its own error and its powers then cost about the same.
     last = min(most, (most + 3) // 2)
     root = x.copy()
     for step in range(most):
         some = squarings > step
-        # Matrices that need fewer squarings are finished and stay as they are.
+        # Matrices that need fewer squarings are complete and stay unchanged.
         x = np.where(some[:, np.newaxis, np.newaxis], engine.matmul(x, x), x) if not some.all() else engine.matmul(x, x)
         if step + 1 == most - last:
             root = x.copy()
@@ -159,7 +159,7 @@ def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
 
 
 def _halvings(norm: np.ndarray, reach: float, least: np.ndarray | int = 0) -> np.ndarray:
-    """How many halvings take each norm below ``reach``; at least ``least``."""
+    """The number of halvings that brings each norm below ``reach``; at least ``least``."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.ceil(np.log2(norm / reach)), least).astype(int)
 
@@ -186,8 +186,8 @@ def _taylor(degree: int, b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: 
 def expm_action(a: np.ndarray, v: np.ndarray, sizes: list[np.ndarray] | None = None) -> np.ndarray:
     """e^A V on the host for a (n, n) and v (n, k): Al-Mohy & Higham, SIAM J. Sci. Comput. 33 (2011), algorithm 3.2.
 
-    The mean of the eigenvalues is taken out of A: terms of the series of e^-20 would cancel. ``sizes`` gets the norms
-    of the columns of e^(A i/s) V for i = 0, 1, ... s.
+    The mean of the eigenvalues is subtracted from A, because terms of the series of e^-20 would cancel. ``sizes``
+    receives the norms of the columns of e^(A i/s) V for i = 0, 1, ... s.
     """
     mean = a.trace() / len(a)
     a = a - mean * np.eye(len(a))
@@ -206,7 +206,7 @@ def expm_action(a: np.ndarray, v: np.ndarray, sizes: list[np.ndarray] | None = N
 
 
 def largest_term(a: np.ndarray, v: np.ndarray, reach: float) -> float:
-    """The largest term of Taylor's series of e^(A/s) V over V, for A without its mean and s steps of norm ``reach``."""
+    """The largest term of the Taylor series of e^(A/s) V over V, for A without its mean and s steps of ``reach``."""
     a = a - a.trace() / len(a) * np.eye(len(a))
     steps, k, size = max(int(np.ceil(float(one_norm(a)) / reach)), 1), 0, float(np.linalg.norm(v))
     term, sizes = v, [size]

@@ -1,4 +1,4 @@
-"""Inverse square roots of positive-definite matrices, which neither NumPy nor SciPy has: host version and row."""
+"""Inverse square roots of positive-definite matrices, a function that neither NumPy nor SciPy has."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
 EIGH_FLOPS = 11.0  # times n^3: eigenvectors and one symmetric product
-USUAL_STEPS = 20  # of three products each: for a condition number of 1e4
-MOST_STEPS = 100  # a condition number of 1e14 takes about 60
-SETTLED = 8.0  # times sqrt(n) u, of |Z Y - I|: a smaller residual is rounding
-CLOSE, HALVED = 0.1, 0.5  # a residual below CLOSE should be squared by a step; if it is not even halved, it has stopped
-DIVERGED = 2.0  # of a residual: for a positive-definite matrix it begins below 1 and falls
+USUAL_STEPS = 20  # default estimate, of three products each: for a condition number of 1e4
+MOST_STEPS = 100  # a condition number of 1e14 needs about 60
+SETTLED = 8.0  # times sqrt(n) u: a smaller residual |Z Y - I| is rounding
+CLOSE, HALVED = 0.1, 0.5  # a step should square a residual below CLOSE; if it does not halve it, it has stopped
+DIVERGED = 2.0  # limit of the residual: for a positive-definite matrix it begins below 1 and falls
 
 
 @record(frozen=True)
@@ -55,15 +55,15 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
     a : (n, n) array_like
         Hermitian and positive definite, of any numeric dtype. All of it is read.
     method : {"eigh", "newton-schulz"}, optional
-        From eigenvectors, A^(-1/2) = X diag(w)^(-1/2) X^H; or by the coupled Newton-Schulz iteration [1]_, which takes
-        products only and about 2 log2(condition number) steps.
+        ``eigh`` uses eigenvectors, A^(-1/2) = X diag(w)^(-1/2) X^H. ``newton-schulz`` is the coupled Newton-Schulz
+        iteration [1]_, which needs only products, in about 2 log2(condition number) steps.
     full_output : bool, optional
-        Whether to return how the method ended as well.
+        Whether to return also how the method ended.
 
     Returns
     -------
     x : (n, n) ndarray
-        The Hermitian matrix with x a x = I, in the dtype of `a` if that is a floating one, else in float64. Its
+        The Hermitian matrix with x a x = I, in the dtype of `a` if that is floating, otherwise in float64. Its
         relative error is about the condition number times the unit roundoff.
     convergence : Convergence
         Only with `full_output`: ``steps`` taken, ``residual``, the norm ``|x a x - I|_F / sqrt(n)``, and whether it
@@ -97,7 +97,7 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
     if not np.isfinite(m).all():
         raise ValueError("array must not contain infs or NaNs")
     if method == "eigh":
-        w, x = _numpy_eigh(m)  # ?syevd as in SciPy, from the library whose BLAS multiplies for HOST
+        w, x = _numpy_eigh(m)  # ?syevd as in SciPy, from the library whose BLAS computes the products of HOST
         return _finished(_of_eigenvectors(w, x, HOST), m, full_output, HOST)
     return _settled(*inverse_square_root(m, HOST), full_output)
 
@@ -126,7 +126,7 @@ def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
 def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Convergence]:
     """A^(-1/2) of Hermitian positive-definite a (n, n) and how the iteration ended.
 
-    The coupled Newton-Schulz iteration: Y tends to the square root and Z to its inverse, by products only, and
+    In the coupled Newton-Schulz iteration Y converges to the square root and Z to its inverse, with products only and
     quadratically once |I - Z Y| < 1. Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
     """
     n = len(a)
@@ -171,7 +171,7 @@ class InverseSquareRoot(Problem):
         return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
 
     def error(self, result: InverseRoot) -> float:
-        """|X A X - I| on probes, over |A| |X|^2, which estimates the condition number."""
+        """|X A X - I| on random test vectors, over |A| |X|^2, which estimates the condition number."""
         (a,) = self.arrays
         x = result[0] if isinstance(result, tuple) else result
         v = probe(len(a), self.dtype)

@@ -1,4 +1,4 @@
-"""Inverses, of triangles by recursion and of other matrices from LU or Cholesky factors; their rows."""
+"""Inverses: of triangles by recursion, of other matrices from LU or Cholesky factors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from trnpy.linalg._solve import check_triangle, detected, factored_general, fact
 def upper(u: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
     """The inverse of the upper triangle of u (..., n, n), zero below.
 
-    A system with U22 is solved, because then X U - I is as small as LAPACK's (Du Croz & Higham, IMA J. Numer.
-    Anal. 12, 1 (1992)); multiplying by the inverse of U22 made U X - I six times as large.
+    A system with U22 is solved, so that X U - I is as small as LAPACK's (Du Croz & Higham, IMA J. Numer. Anal. 12, 1
+    (1992)); multiplication by the inverse of U22 made U X - I six times as large.
     """
     n = u.shape[-1]
     if n <= block:

@@ -9,11 +9,11 @@ from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
-SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
+SWEEPS = 12  # generic spectra need 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
 USUAL_SWEEPS = 7
-CONVERGED = 3e-6  # of the norm: float32 rotations leave couplings of this size
-STALLED = 0.7  # small couplings that a sweep reduces by less than this factor are rounding errors
-SMALL = 1e-3  # of the norm: the couplings for which STALLED holds
+CONVERGED = 3e-6  # relative to the norm: float32 rotations leave couplings of this size
+STALLED = 0.7  # if a sweep reduces small couplings by less than this factor, they are rounding errors
+SMALL = 1e-3  # relative to the norm: STALLED applies to couplings below this
 
 
 def eigenvectors(a: np.ndarray, engine: Engine) -> np.ndarray:
@@ -24,7 +24,7 @@ def eigenvectors(a: np.ndarray, engine: Engine) -> np.ndarray:
     """
     n = len(a)
     rows = -(-n // TILE) * TILE
-    # The padding has zero couplings, so it is never rotated with the rest.
+    # The padding has zero couplings, so it is never rotated together with the matrix.
     padded = np.zeros_like(a, np.float32, order="C", shape=(rows, rows))
     padded[:n, :n] = a
     norm = float(usual(np.linalg.norm(padded), 1.0))

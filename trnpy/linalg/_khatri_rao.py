@@ -1,4 +1,4 @@
-"""scipy.linalg.khatri_rao, the Kronecker products of columns, as a contraction: its row."""
+"""scipy.linalg.khatri_rao, the column-wise Kronecker product, as a contraction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's part of blocked algorithms: LAPACK for narrow panels and small problems, with prices for dry runs."""
+"""The host's part of blocked algorithms: LAPACK for narrow panels and small problems, with costs for dry runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trnpy._settings.tile import length
 
 T = TypeVar("T")
 PIVOT = np.dtype(np.int32)
-BLOCK = length(128)  # columns of a panel, as of a tile: the host factors one in less time than a launch
+BLOCK = length(128)  # columns of a panel, as of a tile: the host factors one in less time than a launch takes
 
 
 def split(n: int, block: int = BLOCK) -> int:
-    """Where to cut n > block columns: after about half of the whole blocks."""
+    """Where to cut n > block columns: after about half of the full blocks."""
     return block * -(-n // (2 * block))
 
 
@@ -34,7 +34,7 @@ def adjoint(a: np.ndarray) -> np.ndarray:
 
 
 def _price(kind: str, flops: Callable[..., float], results: Callable[..., tuple[Any, ...]]) -> Callable[[T], T]:
-    """``priced`` for stacks: ``flops`` of one matrix (m, n); ``results``: (shape, whether real) of each result."""
+    """``priced`` for stacks: ``flops`` for one matrix (m, n); ``results``: (shape, whether real) of each result."""
 
     def price(a: Any, *rest: Any, **_: Any) -> tuple[float, tuple[Any, ...]]:
         count = math.prod(a.shape[:-2])
@@ -54,7 +54,7 @@ def cholesky(a: np.ndarray) -> np.ndarray:
 
 @priced("lu", lambda a: (_lu_flops(a), ((a.shape, a.dtype), ((*a.shape[:-2], min(a.shape[-2:])), PIVOT))))
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Packed LU (..., m, n) and pivots (..., min(m, n)): row i was swapped with row pivot[i], one i after the other."""
+    """Packed LU (..., m, n) and pivots (..., min(m, n)): row i was swapped with row pivot[i], in order of i."""
     (getrf,) = lapack.lapack.get_lapack_funcs(("getrf",), (a,))
     packed, pivots = _each(lambda m: getrf(m)[:2], a)
     return packed, pivots
@@ -125,7 +125,7 @@ def svdvals(a: np.ndarray) -> np.ndarray:
 
 @_price("trsm", lambda m, n, *_: 20.0 * n * n, lambda a, *_: (((), True),))
 def reciprocal_condition(a: np.ndarray, routine: str, *norm: Any, **options: Any) -> float:
-    """LAPACK's estimate from a factor (n, n) by ``routine``: pocon, gecon or trcon, of about five solutions."""
+    """LAPACK's estimate from a factor (n, n) with ``routine`` pocon, gecon or trcon; it solves about five systems."""
     (estimate,) = lapack.lapack.get_lapack_funcs((routine,), (a,))
     return float(estimate(a, *norm, **options)[0])
 
@@ -143,7 +143,7 @@ def _inner(a: Any) -> tuple[int, ...]:
 
 
 def _each(function: Any, *stacks: np.ndarray) -> Any:
-    """``function`` of one matrix of each stack at a time; its results, stacked."""
+    """Apply ``function`` to one matrix of each stack at a time and stack the results."""
     batch = stacks[0].shape[:-2]
     if not batch:
         return function(*stacks)

@@ -1,4 +1,4 @@
-"""LAPACK's drivers with f2py's arguments, by the algorithms of scipy.linalg's rows; their rows."""
+"""LAPACK drivers with f2py's arguments, computed with the algorithms of scipy.linalg's functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def square(a: Any, dtype: np.dtype) -> np.ndarray:
 
 @record(kw_only=True)
 class Eigen(_eigh.Eigenpairs):
-    """Without the host route of scipy.linalg.eigh."""
+    """The same problem without the CPU fast path of scipy.linalg.eigh."""
 
     overwrite: bool
 
@@ -44,7 +44,7 @@ def prepare_evd(
     dtype: np.dtype, a: Any, compute_v: Any = 1, lower: Any = 0, lwork: Any = None, liwork: Any = None,
     lrwork: Any = None, overwrite_a: Any = 0,
 ) -> Problem:  # fmt: skip
-    """Work sizes, which complex routines take in another order, are refused."""
+    """Refuse work sizes, whose order differs between real and complex routines."""
     if not flag("compute_v", compute_v) or not lwork is liwork is lrwork is None:
         raise Unsupported(Reason.PARAM, f"compute_v={compute_v!r} or the size of a work array")
     problem = _eigh.prepare_eigh(square(a, dtype), lower=bool(flag("lower", lower)))
@@ -166,7 +166,7 @@ class Gesv(Problem):
         )
 
     def unique(self, result: tuple[Any, ...]) -> Any:
-        return result[2]  # the solution: two pivots of equal size may change places
+        return result[2]  # the solution; two pivots of equal size may be exchanged
 
 
 def prepare_gesv(dtype: np.dtype, a: Any, b: Any, overwrite_a: Any = 0, overwrite_b: Any = 0) -> Problem:

@@ -1,6 +1,6 @@
-"""Least squares: from QR factors if a matrix is tall or wide and of full rank, else from singular values.
+"""Least squares: from QR factors if a matrix is tall or wide and has full rank, otherwise from singular values.
 
-Of several minima the shortest is returned, as in LAPACK.
+If there are several minima, the shortest is returned, as in LAPACK.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trnpy.linalg._matrices import SMALL, doubled, largest, moderate, times_powe
 from trnpy.linalg._qr import TALL, tall_qr
 from trnpy.linalg._svd_rows import factors_error, significant
 
-GAP = 2.0  # times the tolerance: the least singular value that counts beyond doubt
+GAP = 2.0  # times the tolerance: larger singular values certainly count for the rank
 
 
 class Solved(NamedTuple):
@@ -45,7 +45,7 @@ class _LeastSquares(Problem):
     def operands(self) -> tuple[np.ndarray, np.ndarray, int]:
         """A (m, n), right-hand sides as columns (m, k) over 2^exponent, and that exponent.
 
-        It is 0 unless they are so small that sums would be rounded to subnormal numbers. LAPACK scales them, too.
+        The exponent is 0 unless the right-hand sides are so small that sums would be subnormal. LAPACK scales too.
         """
         guards.finite(*self.arrays)
         a, b = (x.astype(self.dtype, copy=False) for x in self.arrays)
@@ -57,12 +57,12 @@ class _LeastSquares(Problem):
 
     @property
     def rounding(self) -> float:
-        """What singular values of zero may be, over the largest one."""
+        """The largest value that a zero singular value may have after rounding, relative to the largest one."""
         found: float = max(self.arrays[0].shape) * float(np.finfo(self.dtype).eps)
         return found
 
     def full_rank(self, s: np.ndarray) -> None:
-        """Unsupported unless all singular values count beyond doubt."""
+        """Unsupported unless all singular values certainly count for the rank."""
         if not usual(s[-1] > GAP * max(self.cond or 0.0, self.rounding) * s[0], True):
             raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
 
@@ -133,7 +133,7 @@ class Wide(_LeastSquares):
 
 
 class ByValues(NamedTuple):
-    """The shortest minima x (n, k), and the singular values that count of A = U diag(s) V^H."""
+    """The shortest minima x (n, k), and the singular values of A = U diag(s) V^H that count for the rank."""
 
     x: np.ndarray
     u: np.ndarray
@@ -163,7 +163,7 @@ class AnyShape(_LeastSquares):
         return ByValues(times_power(x, exponent), u, s, v, kept)
 
     def counted(self, s: np.ndarray) -> np.ndarray:
-        """Which singular values count; Unsupported if rounding decides."""
+        """Which singular values count for the rank; Unsupported if rounding decides."""
         if self.cond is not None and self.cond >= self.rounding:
             kept = significant(s, self.arrays[0].shape, None, self.cond)
             if self.driver == "gelsy" and usual((s[~kept] > self.rounding * s[0]).any(), False):
@@ -171,7 +171,7 @@ class AnyShape(_LeastSquares):
                     Reason.VALUE, "gelsy cuts a pivoted QR factor, which is not the sum of so many values"
                 )
             return kept
-        self.full_rank(s)  # the threshold of SciPy's default, one eps, is among those that should be zero
+        self.full_rank(s)  # the threshold of SciPy's default, one eps, is as small as rounding errors of zero values
         return np.ones(len(s), bool)
 
     def error(self, result: ByValues) -> float:
@@ -195,7 +195,7 @@ def prepare_lstsq(
     a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
     lapack_driver: Any = None,
 ) -> Problem:  # fmt: skip
-    # Users may set this attribute, which SciPy documents and its stubs omit.
+    # Users may set this attribute; SciPy documents it, but its stubs omit it.
     driver = getattr(lapack.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
     if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
         raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
@@ -223,7 +223,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
     if m >= TALL * n:
         cost = useful("qr", size, 2.0 * m * n * (n + k), (a, b), dtype, results)
         return (Tall if m == len(a) else Wide)((a, b), dtype, cost, cond=cond, driver=driver)
-    # LAPACK's drivers take singular values, and not vectors, or a pivoted QR factorization.
+    # LAPACK's drivers compute singular values without vectors, or a pivoted QR factorization.
     kind, flops = ("qr", 2.0 * m * n * n) if driver == "gelsy" else ("svdvals", FLOPS["svdvals"] * m * n * n)
     cost = useful(kind, size, flops + 4.0 * m * n * k, (a, b), dtype, results)
     methods = _svd.methods(n, dtype)

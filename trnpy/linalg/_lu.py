@@ -1,4 +1,4 @@
-"""LU with partial pivoting by recursion: the host factors panels, all else is products of the engine; its rows."""
+"""LU with partial pivoting by recursion: the host factors panels, and the engine's products do all other work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trnpy.linalg._matrices import (
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
     """Packed LU (..., m, n) of a (..., m, n) and LAPACK's pivots (..., min(m, n)), from 0.
 
-    As in LAPACK a zero pivot does not end the factorization: it is then on the diagonal of U.
+    A zero pivot does not end the factorization, as in LAPACK: it is stored on the diagonal of U.
     Toledo, SIAM J. Matrix Anal. Appl. 18, 1065 (1997).
     """
     lu = a.copy()
@@ -88,7 +88,7 @@ def solve(lu: np.ndarray, pivots: np.ndarray, b: np.ndarray, engine: Engine, tra
 
 @record()
 class Factored:
-    """A[p] = L U, whose backward error is measured before the caller's result is made of it."""
+    """A[p] = L U; its backward error is measured before the caller's result is built from it."""
 
     lu: np.ndarray
     pivots: np.ndarray
@@ -107,7 +107,7 @@ def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
 class Factorization(Problem):
     """LU factors of matrices a (..., m, n)."""
 
-    check: Callable[[Factored], None] | None = None  # raises Unsupported if the reference warns or raises
+    check: Callable[[Factored], None] | None = None  # raises Unsupported if the original function warns or raises
 
     def run(self, engine: Engine) -> Factored:
         factored = lu_factored(self.arrays[0], self.dtype, engine)
@@ -116,7 +116,7 @@ class Factorization(Problem):
         return factored
 
     def error(self, result: Any) -> float:
-        """Of a Factored; 0 for a result of the reference."""
+        """The backward error of a Factored; 0 for a result of the original function."""
         if not isinstance(result, Factored):
             return 0.0
         (a,) = self.arrays
@@ -126,7 +126,7 @@ class Factorization(Problem):
         luv = np.tril(lu[..., :k], -1) @ uv
         luv[..., :k, :] += uv
         av = rows(a @ v, order(result.pivots, a.shape[-2]))
-        # Relative to U if it is larger than A: LAPACK's partial pivoting lets it grow as much.
+        # Relative to U if that is larger than A: with partial pivoting in LAPACK it may grow as much.
         return worst(av - luv, np.maximum(sizes(a), sizes(np.triu(lu))), v)
 
 
@@ -179,7 +179,7 @@ def lu_problem(a: Any, square: bool = False) -> Factorization:
 
 @record(kw_only=True)
 class LuSolve(Problem):
-    """A x = b, or with the transpose of A, from LU factors."""
+    """A x = b or A^T x = b, from LU factors."""
 
     trans: str
 
@@ -201,7 +201,7 @@ class LuSolve(Problem):
         else:
             turned = (lambda m: m.T) if self.trans == "T" else adjoint
             residual = turned(u) @ (turned(l) @ x[p]) - b
-        # Elements of x, and of U x, below the smallest normal number have an absolute error, or are zero.
+        # Elements of x and of U x below the smallest normal number are zero or have an absolute error only.
         least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
         return norm(residual) / (norm(l) * (norm(u) * (norm(x) + least) + least) + norm(b) or 1.0)
 

@@ -1,4 +1,4 @@
-"""What rows of matrices share: checks of operands and options, triangles, norms, costs, the form of a result."""
+"""Functions shared by the matrix problems: checks of operands and options, norms, costs, the form of a result."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trnpy.linalg._lapack_panels import BLOCK
 
 P = TypeVar("P", bound=Problem)
 T = TypeVar("T")
-LARGEST_EXPONENT = 500  # of the largest entry
-NARROWEST = 126  # exponent of 2 from which on float32 overflows, or is inexact
+LARGEST_EXPONENT = 500  # limit for the largest entry
+NARROWEST = 126  # exponent of 2 from which float32 overflows or is inexact
 SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
-STRIP = area(1 << 16)  # elements of rows of a matrix that stay in a core's cache
-THREADED = area(1 << 20)  # elements of a matrix that a thread passes in several times what it takes to start
-MOST_THREADS = 4  # for passes that memory bounds, as the model has it for LAPACK (docs/hardware.md#instances)
-NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
+STRIP = area(1 << 16)  # elements of those rows of a matrix that stay in a core's cache
+THREADED = area(1 << 20)  # elements of a matrix for which one pass takes several times as long as starting a thread
+MOST_THREADS = 4  # for memory-bound passes, the number that the cost model uses for LAPACK (docs/hardware.md#instances)
+NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are accurate to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 
 
@@ -44,7 +44,7 @@ def square(a: Any) -> np.ndarray:
 
 
 def given_factor(a: Any) -> np.ndarray:
-    """``a`` as one square matrix; lists are refused, because some versions of SciPy do not take them here."""
+    """``a`` as one square matrix; lists are refused, because some versions of SciPy reject them here."""
     if type(a) is not np.ndarray:
         raise Unsupported(Reason.SUBCLASS, f"a factor of type {type(a).__name__}")
     return square(a)
@@ -92,18 +92,18 @@ def largest(a: np.ndarray) -> float:
 
 
 def by_strips(a: np.ndarray, work: Callable[[slice], T]) -> list[T]:
-    """``work`` of some rows at a time of a (m, n), as many as stay in a core's cache; of large ones in threads."""
+    """Apply ``work`` to a few rows of a (m, n) at a time, so that they stay in a core's cache; large a use threads."""
     step = max(STRIP // a.shape[1], 1)
     return in_threads([slice(i, min(i + step, len(a))) for i in range(0, len(a), step)], work, workers(a))
 
 
 def workers(a: Any) -> int:
-    """Threads for a pass over a matrix."""
+    """The number of threads for a pass over a matrix."""
     return 1 if a.size < THREADED else min(threads(), MOST_THREADS)
 
 
 def shared(a: Any) -> float:
-    """Bytes of a matrix for each thread of a pass over it."""
+    """Bytes of a matrix per thread of a pass over it."""
     return float(a.nbytes / workers(a))
 
 
@@ -116,7 +116,7 @@ def moderate(*matrices: np.ndarray) -> None:
 
 
 def times_power(a: np.ndarray, exponent: int) -> np.ndarray:
-    """``a`` times 2^exponent, which is exact unless it underflows; in two factors where float32 has no such number."""
+    """``a`` times 2^exponent, exact unless it underflows; uses two factors if float32 cannot represent the power."""
     if abs(exponent) < NARROWEST:
         return a * 2.0**exponent
     return a * 2.0 ** (exponent // 2) * 2.0 ** (exponent - exponent // 2)
@@ -130,14 +130,14 @@ def norm(a: np.ndarray) -> float:
 def system_error(residual: np.ndarray, size: float, x: np.ndarray, b: np.ndarray) -> float:
     """|B - A X| over |A| |X| + |B|, for A of norm ``size``.
 
-    Elements of X below the smallest normal number have an absolute error, or are zero.
+    Elements of X below the smallest normal number are zero or have an absolute error only.
     """
     least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
     return norm(residual) / (size * (norm(x) + least) + norm(b) or 1.0)
 
 
 def real(dtype: np.dtype) -> float:
-    """Real operations behind one operation of ``dtype``."""
+    """Real operations per operation of ``dtype``."""
     return 4.0 if dtype.kind == "c" else 1.0
 
 
@@ -147,7 +147,7 @@ def real_type(dtype: np.dtype) -> Any:
 
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:
-    """``a`` as a matrix (m, n), or a stack (..., m, n) of matrices of more than one panel."""
+    """``a`` as a matrix (m, n) or a stack (..., m, n), if its matrices have more than one panel."""
     m = guards.array(a)
     guards.floating(m)
     if m.ndim < 2 or m.size == 0 or (square and m.shape[-1] != m.shape[-2]):
@@ -165,18 +165,18 @@ def native(a: np.ndarray) -> None:
 
 
 def refuse(refused: bool, what: str) -> None:
-    """Unsupported for the option ``what`` if ``refused``."""
+    """Raise Unsupported for the option ``what`` if ``refused``."""
     if refused:
         raise Unsupported(Reason.PARAM, what)
 
 
 def refuse_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Unsupported if a call gives any options."""
+    """Raise Unsupported if a call passes any options."""
     refuse(bool(options or named), f"options {', '.join([*map(repr, options), *named])}")
 
 
 def doubled(*arrays: np.ndarray) -> np.dtype:
-    """The dtype in which numpy.linalg factors ``arrays``: double precision, of which float32's results are rounded."""
+    """The dtype in which numpy.linalg factors ``arrays``: double precision; float32 results are rounded from it."""
     return np.result_type(guards.floating(*arrays), np.float64)
 
 
@@ -195,13 +195,13 @@ def tolerance(name: str, value: Any) -> float | None:
 
 
 def useful(kind: str, n: float, flops: float, arrays: tuple[np.ndarray, ...], dtype: np.dtype, results: int) -> Cost:
-    """The cost in SciPy of ``flops`` real operations for each matrix of ``arrays[0]``; ``results``: elements in all."""
+    """The cost in SciPy of ``flops`` real operations for each matrix of ``arrays[0]``; ``results``: total elements."""
     moved = sum(a.nbytes for a in arrays), dtype.itemsize * results
     return Cost(kind, n, operations(flops, dtype) * stack_size(arrays[0]), *moved)
 
 
 def stack_size(a: np.ndarray) -> int:
-    """How many matrices a (..., m, n) holds."""
+    """The number of matrices in a (..., m, n)."""
     return math.prod(a.shape[:-2])
 
 
@@ -215,7 +215,7 @@ def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
 
 
 def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:
-    """The largest |residual| / (size |v|) of a stack: residuals (..., m, k) on probes v (n, k), sizes (...)."""
+    """The largest |residual| / (size |v|) of a stack: residuals (..., m, k) for test vectors v (n, k), sizes (...)."""
     ratios = norms(residual, (-2, -1)) / np.where(np.asarray(size) > 0, size, 1)
     return float(ratios.max() / np.linalg.norm(v, 2))
 
@@ -226,7 +226,7 @@ def sizes(a: np.ndarray) -> Any:
 
 
 def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
-    """The function that gives a result the form of the installed SciPy's; Unsupported if SciPy takes no such call."""
+    """The function that gives a result the form of the installed SciPy; Unsupported if SciPy rejects the call."""
     try:
         pattern = conventions.form(function, args, kwargs)
     except conventions.Refused as why:

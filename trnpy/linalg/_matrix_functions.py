@@ -1,4 +1,4 @@
-"""The rows of sqrtm and logm: functions of positive-definite matrices by eigenvectors, and a cheap test for such."""
+"""sqrtm and logm: functions of positive-definite matrices from eigenvectors, and a cheap test of definiteness."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from trnpy.linalg._matrices import MIRROR, SMALL, native, norm, refuse_options, 
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-LAST = length(32)  # rows and columns: the last ones' factorization is cheap
+LAST = length(32)  # rows and columns: factoring the last ones is cheap
 ANY = (0.0, math.inf)  # norm
-AMPLIFIED = 2.0  # errors of eigenvalues that f makes more than so many times as large as its rounding are taken out
-STEEP = 1 / 4  # share of the eigenvalues for which prices assume that
-STEP = 1e-4  # relative, of a difference that stands for a derivative
+AMPLIFIED = 2.0  # eigenvalue errors are corrected if f magnifies them to more than this multiple of its own rounding
+STEEP = 1 / 4  # fraction of the eigenvalues that cost estimates assume to need this correction
+STEP = 1e-4  # relative step of a difference quotient that approximates a derivative
 
 
 @record()
 class MatrixFunction:
-    """A function of matrices that SciPy computes by a Schur decomposition."""
+    """A function of matrices that SciPy computes through a Schur decomposition."""
 
-    least: int  # rows: below, looking for what is positive definite takes more than 2 % of SciPy's Schur form
-    dtypes: str  # where SciPy's result has the dtype of the matrix and no warning
-    norms: tuple[float, float] = ANY  # where SciPy has no warning
+    least: int  # rows: below, the definiteness test takes more than 2 % of the time of SciPy's Schur form
+    dtypes: str  # for which SciPy's result has the dtype of the matrix and no warning
+    norms: tuple[float, float] = ANY  # for which SciPy gives no warning
 
 
 FUNCTIONS: Mapping[str, MatrixFunction] = {
     "sqrtm": MatrixFunction(128, "dfDF"),
-    # SciPy warns when expm of its logarithm is not the matrix to 1000 eps: within these norms it never is that far,
-    # 0.1 of it at most over spectra of 1 to 1e-9 times the norm and n = 3 to 150; beyond, rounding in expm reaches it.
+    # SciPy warns if expm of its logarithm differs from the matrix by more than 1000 eps. Within these norms the
+    # difference was at most 0.1 of that, for spectra of 1 to 1e-9 times the norm and n = 3 to 150. Outside, rounding
+    # in expm reaches it.
     "logm": MatrixFunction(3, "dD", (math.exp(-2), math.exp(2))),
     "fractional_matrix_power": MatrixFunction(3, "dD"),
 }
@@ -53,16 +54,16 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 
 @record()
 class _Kind:
-    """What a dtype allows, and SciPy's functions of it."""
+    """Limits for a dtype, and SciPy's functions for it."""
 
-    # Both routes then make forward errors of condition times eps, within a factor of three of each other from 1e1 to
-    # 1e14 (docs/numerics.md#definite-matrices). Beyond, SciPy's warnings and its own rounding are the better judge.
+    # Up to this condition both algorithms have forward errors of condition times eps, within a factor of three of each
+    # other from 1e1 to 1e14 (docs/numerics.md#definite-matrices). Above it SciPy runs, with its own warnings.
     condition: float
-    low: float  # from here to the next squares neither overflow nor vanish
+    low: float  # from low to high, squares neither overflow nor vanish
     high: float
     potrf: Any
     syevd: Any
-    rank_k: Any  # syrk, or herk of complex numbers
+    rank_k: Any  # syrk, or herk for complex numbers
     dot: Any
 
 
@@ -76,7 +77,7 @@ def _kind(char: str) -> _Kind:
 
 
 def operand(name: str, a: Any) -> np.ndarray:
-    """``a`` (..., n, n) of a dtype that SciPy keeps."""
+    """``a`` (..., n, n), if SciPy keeps its dtype."""
     m = guards.array(a)
     native(m)
     dtype = guards.floating(m)
@@ -89,7 +90,7 @@ def operand(name: str, a: Any) -> np.ndarray:
 
 @priced("cholesky", lambda a, *_: (operations(len(a) ** 3 / 3, a.dtype), (None,)))
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
-    """Unsupported unless a (..., n, n) is Hermitian to rounding, its condition in its limit, its norm in ``norms``."""
+    """Unsupported unless a (..., n, n) is Hermitian to rounding, with condition and norm within the limits."""
     if not _bounded(a):
         limit = _kind(a.dtype.char).condition
         raise Unsupported(Reason.VALUE, f"not positive definite, or condition number above {limit:.0e}")
@@ -98,18 +99,18 @@ def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
 
 
 def _rounding(a: np.ndarray) -> float:
-    """How far a_ij and conj(a_ji) of a (..., n, n) may be apart, over sqrt(a_ii a_jj), to differ by rounding only.
+    """How much a_ij and conj(a_ji) of a (..., n, n) may differ through rounding alone, relative to sqrt(a_ii a_jj).
 
-    A product X X^H is Hermitian to rounding: BLAS may sum the terms of a_ij and of a_ji in different orders, which
-    depend on the processor. X has at least n columns where the product is positive definite, and n random rounding
-    errors add up to about sqrt(n) eps: measured for n = 300 were 0.8 eps on Gaussian X and 11 eps on positive X.
-    The function of one triangle then errs by the condition times sqrt(n) eps: ``_Kind.condition`` allows as much.
+    A product X X^H is Hermitian to rounding: BLAS may sum the terms of a_ij and of a_ji in different orders, depending
+    on the processor. X has at least n columns if the product is positive definite, and n random rounding errors add up
+    to about sqrt(n) eps: measured for n = 300 were 0.8 eps with Gaussian X and 11 eps with positive X. The function of
+    one triangle then has an error of condition times sqrt(n) eps, which ``_Kind.condition`` allows.
     """
     return math.sqrt(a.shape[-1]) * float(np.finfo(a.dtype).eps)
 
 
 def _mirrors(a: np.ndarray, rows: slice) -> bool:
-    """Whether ``rows`` of a (..., n, n), from their diagonal on, are to rounding what a Hermitian matrix has there."""
+    """Whether ``rows`` of a (..., n, n), from the diagonal on, equal those of a Hermitian matrix up to rounding."""
     mine, mirrored = a[..., rows, rows.start :], adjoint(a[..., rows.start :, rows])
     if (mine == mirrored).all():
         return True
@@ -120,12 +121,12 @@ def _mirrors(a: np.ndarray, rows: slice) -> bool:
 
 
 def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
-    """What of a (..., n, n) besides its condition is not as ``certify`` wants it, "" if nothing."""
+    """The property other than its condition for which ``certify`` rejects a (..., n, n), or "" if there is none."""
     if not all(_mirrors(a, slice(j, j + MIRROR)) for j in range(0, a.shape[-1], MIRROR)):
         return "not Hermitian"
     if norms == ANY:
         return ""
-    if a.ndim == 2:  # by SciPy's BLAS, in Python's numbers: see _gram and _bounded
+    if a.ndim == 2:  # with SciPy's BLAS and Python's numbers: see _gram and _bounded
         flat = a.ravel("K")
         squares, trace = _kind(a.dtype.char).dot(flat, flat).real, sum(a.diagonal().real.tolist())
         low, high = squares < norms[0] * trace, squares > norms[1] ** 2
@@ -141,11 +142,11 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
 
 
 def _bounded(a: np.ndarray) -> bool:
-    """Whether all eigenvalues of Hermitian a (..., n, n) exceed their sum over the condition.
+    """Whether all eigenvalues of Hermitian a (..., n, n) exceed their sum divided by the condition.
 
-    A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
-    decides before anything expensive, and costs a hundredth of it.  False where the square of the sum leaves the range
-    of the dtype.
+    A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm. One factorization
+    decides before anything expensive runs, and costs a hundredth of it. False if the square of the sum is outside the
+    range of the dtype.
     """
     kind = _kind(a.dtype.char)
     if a.ndim > 2:
@@ -153,14 +154,14 @@ def _bounded(a: np.ndarray) -> bool:
             traces = np.trace(a, axis1=-2, axis2=-1).real
         inside = bool(((kind.low < traces) & (traces < kind.high)).all())
         return inside and _definite(a.copy(), -traces / kind.condition)
-    # In few pieces, and in Python's numbers: after a large call each function takes 2 to 5 us to come into cache.
+    # Few steps, with Python's numbers: after a large call each function takes 2 to 5 us to be loaded into cache.
     diagonal = a.diagonal().real.tolist()
     trace = sum(diagonal)
     shift = trace / kind.condition
     if not (kind.low < trace < kind.high and min(diagonal) > shift):  # the least eigenvalue is no larger
         return False
     if len(a) <= LAST:
-        # The least eigenvalue is at most the last pivot, which is nearly as small in most of what is ill-conditioned.
+        # The least eigenvalue is at most the last pivot, which is nearly as small for most ill-conditioned matrices.
         l, failed = kind.potrf(a.T, 1, 0)
         if failed or not abs(l.item(-1)) ** 2 > shift:
             return False
@@ -168,18 +169,18 @@ def _bounded(a: np.ndarray) -> bool:
     else:
         shifted = a.copy()
         shifted.reshape(-1)[:: len(a) + 1] -= shift
-    # Of either triangle; from the lower one it is up to a third faster.
+    # Either triangle gives the factor; from the lower one it is up to a third faster.
     l, failed = kind.potrf(shifted.T, 1, 0, 1)  # lower, clean, overwrite_a
     return not failed and _finite_pivots(l)
 
 
 def _finite_pivots(l: np.ndarray) -> bool:
-    """Whether a Cholesky factor l (n, n) is of a matrix without infs and NaNs.
+    """Whether a Cholesky factor l (n, n) belongs to a matrix without infs and NaNs.
 
-    They show in the pivot of their row or column, not always in the last: OpenBLAS' kernels for processors without
-    AVX2 (0.3.30) divide float32 columns by a pivot of NaN into zeros.
+    They reach the pivot of their row or column, but not always the last pivot: OpenBLAS kernels for processors without
+    AVX2 (0.3.30) divide float32 columns by a NaN pivot and return zeros.
     """
-    return math.isfinite(sum(l.diagonal().real.tolist()))  # in Python's numbers: see ``_bounded``
+    return math.isfinite(sum(l.diagonal().real.tolist()))  # with Python's numbers: see ``_bounded``
 
 
 @functools.cache
@@ -208,7 +209,7 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
 
 
 def with_slope(function: Function, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A function at w and the size of its derivative, to a few digits: it multiplies rounding errors."""
+    """A function at w and the magnitude of its derivative, to a few digits: it multiplies rounding errors."""
     above, below = w * (1 + STEP), w * (1 - STEP)
     return function(w), (function(above) - function(below)) / (above - below)
 
@@ -222,12 +223,13 @@ def steep(w: np.ndarray, f: np.ndarray, slope: np.ndarray) -> np.ndarray:
 def correction(
     a: np.ndarray, w: np.ndarray, q: np.ndarray, f: np.ndarray, slope: np.ndarray, times: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """What the errors of eigenpairs w (..., k) and q (..., n, k) take from f(A), to first order; ``times`` multiplies.
+    """The first-order correction of f(A) for the errors of eigenpairs w (..., k) and q (..., n, k).
 
-    E = Q^H A Q - diag(w) is c u |A|. Where f is steep it makes the error of f(A) many times as large as rounding, and
-    often as large again as that of SciPy, whose Schur form is luckier with single small eigenvalues. f(A) is
+    E = Q^H A Q - diag(w) is c u |A|. Where f is steep, E makes the error of f(A) many times as large as rounding, and
+    often twice that of SciPy, whose Schur form is more accurate for single small eigenvalues. f(A) is
     Q (diag(f) + F E) Q^H, elementwise in F E, with F_ij = (f_i - f_j) / (w_i - w_j): Higham, Functions of Matrices,
-    theorem 3.11. A Q is computed with twice the working precision. What remains is |E|^2 over the least eigenvalue.
+    theorem 3.11. ``times`` multiplies; A Q is computed with twice the working precision. The remaining error is |E|^2
+    over the least eigenvalue.
     """
     wide = np.result_type(a, np.float64)
     whole, vectors = a.astype(wide, copy=False), q.astype(wide)
@@ -257,7 +259,7 @@ def _weighted(e: np.ndarray, w: np.ndarray, f: np.ndarray, slope: np.ndarray) ->
 
 @priced("", lambda x, *_: (3 * x.nbytes, ((x.shape, x.dtype), (x.shape, x.dtype))))
 def _split(x: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """x as a sum of two, of which the first has ``bits`` bits below the largest part of a number along ``axis``."""
+    """x as a sum of two numbers; the first has ``bits`` bits below the largest part of a number along ``axis``."""
     if x.dtype.kind == "c":
         size = np.maximum(np.abs(x.real), np.abs(x.imag)).max(axis=axis, keepdims=True)
     else:
@@ -272,7 +274,7 @@ def _split(x: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray, np.ndarray]
 
 @record()
 class Through:
-    """f(A) (n, n), the eigenpairs w (n,) and q (n, n) of A it was made of, and the ``correction`` it contains."""
+    """f(A) (n, n), the eigenpairs w (n,) and q (n, n) of A, and the ``correction`` that f(A) contains."""
 
     value: np.ndarray
     w: np.ndarray
@@ -297,7 +299,7 @@ class OfPositive(Problem):
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         with np.errstate(all="ignore"):
             f, slope = with_slope(self.function, w)
-            # Usually a root or a power: a product of a matrix with itself.
+            # A square root or a power usually has f >= 0: then one symmetric product suffices.
             result = engine.gram(q * np.sqrt(f)) if usual((f >= 0).all(), True) else engine.matmul(q * f, q.conj().T)
             count = int(usual(steep(w, f, slope).sum(), math.ceil(STEEP * len(w))))
             taken_out = None
@@ -309,9 +311,9 @@ class OfPositive(Problem):
         return Through(result, w, q, taken_out)
 
     def error(self, result: Any) -> float:
-        """On probes: |A Q - Q W|, |Q^H Q - I| and |X - Q f(W) Q^H| without the correction, and the size of that.
+        """|A Q - Q W|, |Q^H Q - I| and |X - Q f(W) Q^H| without the correction, and its size, on random test vectors.
 
-        Of the reference's X, that it commutes with A.
+        For the original function's X, whether it commutes with A.
         """
         (a,) = self.arrays
         v = probe(len(a), self.dtype)

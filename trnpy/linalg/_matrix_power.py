@@ -1,4 +1,4 @@
-"""Powers of matrices: integer ones by repeated squaring, fractional ones by eigenvectors; their rows."""
+"""Matrix powers: integer ones by repeated squaring, fractional ones from eigenvectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trnpy._settings.policy import current_policy
 from trnpy.linalg import _matrix_functions
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
 
-MOST_FACTORS = 128  # of a power, because its check takes as many products
+MOST_FACTORS = 128  # of a power, because its check needs the same number of products
 
 
 def power(a: np.ndarray, n: int, engine: Engine) -> np.ndarray:
@@ -52,10 +52,10 @@ class MatrixPower(Problem):
         return result
 
     def error(self, x: np.ndarray) -> float:
-        """How far X V is from A (A ... (A V)), for probes V, over |X| or what rounding may add to it.
+        """The distance of X V from A (A ... (A V)), for random test vectors V, over |X| or the allowed rounding error.
 
-        By cancellation X may be smaller than products of its factors' norms; rounding in one is multiplied by others.
-        Unsupported where powers between overflow, or lose by underflow what others of them enlarge to the size of X.
+        Cancellation may make X smaller than the product of its factors' norms, and later factors multiply rounding
+        errors. Unsupported if intermediate powers overflow, or lose by underflow what later factors enlarge to size X.
         """
         (a,) = self.arrays
         v = probe(len(a), self.dtype)
@@ -63,12 +63,12 @@ class MatrixPower(Problem):
         for _ in range(self.n):
             powers = a @ powers
             sizes.append(norm(powers) / width)  # about |A^i|
-        if sizes[1]:  # probes may by chance be small in all that A maps: of rank one, by the same factor in all powers
+        if sizes[1]:  # by chance, test vectors may be small where A acts: by one factor in all powers
             sizes[1:] = [size * (norm(a) / sizes[1]) for size in sizes[1:]]
-        # The bound of a check grows with the order of a matrix, which norms of products do not.
+        # The bound of a check grows with the order of a matrix, but norms of products do not.
         added = rounding(self.n, sizes, eps(self.dtype, current_policy().products)) / len(a)
         info = np.finfo(self.dtype)
-        least = float(info.tiny) / float(info.eps)  # smaller powers underflow, or are inexact
+        least = float(info.tiny) / float(info.eps)  # smaller powers underflow or are inexact
         size = max(norm(x), added, least)
         if not math.isfinite(added) or least * enlarged(self.n, sizes) > size:
             raise Unsupported(Reason.VALUE, "powers of A overflow or underflow on the way to this one")
@@ -76,19 +76,19 @@ class MatrixPower(Problem):
 
 
 def enlarged(n: int, sizes: Sequence[float]) -> float:
-    """How many times larger an error of A^k may become in A^n = A^i A^k A^j. ``sizes`` as in ``rounding``."""
+    """The factor by which an error of A^k may grow in A^n = A^i A^k A^j. ``sizes`` as in ``rounding``."""
     largest = list(itertools.accumulate(sizes[:n], max))
     return max(size * most for size, most in zip(sizes[:n], reversed(largest), strict=True))
 
 
 def rounding(n: int, sizes: Sequence[float], unit: float) -> float:
-    """What ``power`` adds to A^n by rounding, in ``unit``, if each product adds that part of its factors' norms.
+    """The rounding error of A^n by ``power``, in ``unit``, if each product adds one unit of its factors' norms.
 
-    ``sizes``: of A^0, A^1, ... A^n.
+    ``sizes``: the norms of A^0, A^1, ... A^n.
     """
 
     def product(x: tuple[int, float], y: tuple[int, float]) -> tuple[int, float]:
-        (i, of_x), (j, of_y) = x, y  # powers, and what was added to them
+        (i, of_x), (j, of_y) = x, y  # powers, and the errors added to them
         return i + j, sizes[i] * sizes[j] + of_x * sizes[j] + sizes[i] * of_y + unit * of_x * of_y
 
     result, square = None, (1, 0.0)
@@ -113,7 +113,7 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
 
 @record()
 class Power:
-    """The function w^t; a dataclass, so that two of the same t are equal and share one remembered dry run."""
+    """The function w^t; a dataclass, so that equal t compare equal and share one remembered dry run."""
 
     t: float
 

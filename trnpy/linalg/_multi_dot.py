@@ -1,4 +1,4 @@
-"""numpy.linalg.multi_dot as a contraction in NumPy's order: its row."""
+"""numpy.linalg.multi_dot as a contraction in NumPy's order."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
 
 
 def order_of(extents: list[int]) -> tuple[tuple[int, int], ...]:
-    """The order in which NumPy multiplies matrices of extents[i] rows and extents[i + 1] columns, as a path of einsum.
+    """NumPy's order of multiplying matrices of extents[i] rows and extents[i + 1] columns, as an einsum path.
 
-    It takes the fewest multiplications. Of orders that take as many it is the same, too, as others may overflow.
+    It has the fewest multiplications. Ties are broken as in NumPy, because another order may overflow.
     """
     n = len(extents) - 1
-    best = {(i, i): (0, i) for i in range(n)}  # of matrices i to j: multiplications, and the last matrix on the left
+    best = {(i, i): (0, i) for i in range(n)}  # for matrices i to j: multiplications, last matrix of the left factor
     for longer in range(1, n):
         for i in range(n - longer):
             j = i + longer

@@ -1,4 +1,4 @@
-"""The names of ``trnpy.linalg``: scipy.linalg, what only numpy.linalg has, inv_sqrtm, and BLAS of any type."""
+"""The names of ``trnpy.linalg``: scipy.linalg, those only in numpy.linalg, inv_sqrtm, and BLAS of any type."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ for _name in ("blas", "lapack"):  # trnpy.linalg.blas and .lapack
 _level3 = importlib.import_module(f"{HOME}._level3")  # which needs blas
 NAMES |= {_name: getattr(_level3, _name) for _name in _level3.__all__}
 
-# Without NumPy's outer, cross and trace: a star import of them would hide numpy.outer, numpy.cross and numpy.trace.
+# Without NumPy's outer, cross and trace, because a star import would hide numpy.outer, numpy.cross and numpy.trace.
 NAMES["__all__"] = scipy.linalg.__all__

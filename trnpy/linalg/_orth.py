@@ -1,4 +1,4 @@
-"""Orthonormal bases of ranges and null spaces, from singular vectors: the rows of orth and null_space."""
+"""Orthonormal bases of ranges and null spaces, from singular vectors: orth and null_space."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trnpy.linalg import _svd
 from trnpy.linalg._matrices import SMALL, norm, refuse, tolerance
 from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, significant
 
-COLUMNS = 2  # by which two bases are compared: two spaces that differ agree in none of them, but for rounding
+COLUMNS = 2  # by which two bases are compared: two different spaces agree in none of them, except through rounding
 
 
 def projected(q: np.ndarray) -> np.ndarray:
-    """Q Q^H W of fixed random columns W: the same for every orthonormal basis Q (m, r) of one space."""
+    """Q Q^H W for fixed random columns W, which is equal for every orthonormal basis Q (m, r) of one space."""
     w = np.random.default_rng(0).standard_normal((len(q), COLUMNS))
     projection: np.ndarray = q @ (q.conj().T @ w)
     return projection
@@ -42,7 +42,7 @@ class Range(Problem):
         return projected(result)
 
     def error(self, q: np.ndarray) -> float:
-        """The loss of orthogonality or, without a tolerance, the part of A outside the span if that is larger."""
+        """The loss of orthogonality or, without a tolerance, the part of A outside the span, if that is larger."""
         (a,) = self.arrays
         av = a @ probe(a.shape[1], self.dtype)
         outside = norm(av - q @ (q.conj().T @ av)) / (norm(a) * math.sqrt(av.shape[1]))

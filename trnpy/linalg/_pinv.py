@@ -1,4 +1,4 @@
-"""Pseudo-inverses, from singular values or, for Hermitian matrices, from eigenvectors; their rows."""
+"""Pseudo-inverses, from singular values or, for Hermitian matrices, from eigenvectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 @record(kw_only=True)
 class _PseudoInverse(Problem):
-    """The pseudo-inverse of A = U diag(s) V^H, from the elements of s that exceed a threshold in size."""
+    """The pseudo-inverse of A = U diag(s) V^H, from the elements of s above a threshold in magnitude."""
 
     unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
     atol: float | None
@@ -52,7 +52,7 @@ class _PseudoInverse(Problem):
 
 
 class Pinv(_PseudoInverse):
-    """Of any matrix, from singular values."""
+    """The pseudo-inverse of any matrix, from singular values."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class Pinv(_PseudoInverse):
 
 @record(kw_only=True)
 class Pinvh(_PseudoInverse):
-    """Of a Hermitian matrix, of which one triangle is read, from eigenvalues, which have signs."""
+    """The pseudo-inverse of a Hermitian matrix, of which one triangle is read, from signed eigenvalues."""
 
     lower: bool
 

@@ -1,4 +1,4 @@
-"""Polar factors, from singular values and vectors: the row."""
+"""Polar factors, from singular values and vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Polar(Problem):
         return max(residual / norm(a) if a.any() else residual, orthonormal_error(u if len(u) >= u.shape[1] else u.T))
 
     def unique(self, result: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """P, and U on the range of P: elsewhere it may be turned."""
+        """P, and U on the range of P, outside which U is not unique."""
         u, p = result
         return u @ p if self.right else p @ u, p
 

@@ -6,19 +6,19 @@ import functools
 
 import numpy as np
 
-HEADROOM = 1.002  # times the upper end of each interval: rounding errors beyond it would grow thirteenfold in a step
-NEAR = 0.05  # to 1: from there on the fixed quintic of Newton and Schulz is as good as the best one
+HEADROOM = 1.002  # times the upper end of each interval: larger rounding errors would grow thirteenfold in a step
+NEAR = 0.05  # to 1: closer, the fixed Newton-Schulz quintic is as good as the best one
 NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)  # reduces an error e to 2.5 e^3: Higham, Functions of Matrices, sec. 8.3
-ENOUGH = 1e-7  # for float32: error of the composition
-EXCHANGES = 100  # at most, of Remez's algorithm, which takes a dozen
-POLISH = np.array([NEWTON_SCHULZ] * 2, np.float32)  # makes columns orthonormal that are so to 5 %
+ENOUGH = 1e-7  # error of the composition, for float32
+EXCHANGES = 100  # limit for Remez's algorithm, which needs about a dozen
+POLISH = np.array([NEWTON_SCHULZ] * 2, np.float32)  # makes columns orthonormal if they are orthonormal to 5 %
 
 
 @functools.lru_cache(maxsize=256)
 def sign_coefficients(octaves: int) -> np.ndarray:
     """Coefficients (steps, 3) float32, steps even, of polynomials whose composition is sign(x) for |x| >= 2^-octaves.
 
-    p(x) = c0 x + c1 x^3 + c2 x^5 for |x| <= 1, each the best for the interval that the steps before it map to: Amsel et
+    p(x) = c0 x + c1 x^3 + c2 x^5 for |x| <= 1, each optimal for the interval that the previous steps map to: Amsel et
     al., "The Polar Express", arXiv 2505.16932, thm 3.1; Nakatsukasa & Freund, SIAM Rev. 58 (2016), for the principle.
     """
     low, high = 2.0**-octaves, 1.0

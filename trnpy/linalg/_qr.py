@@ -1,4 +1,4 @@
-"""QR by Householder reflectors or, for tall matrices, by Cholesky factors of A^H A; its rows."""
+"""QR by Householder reflectors or, for tall matrices, by Cholesky factors of A^H A."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, stack_size, useful, worst
 
-# Reflectors of one block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; in one block, 2.7 times.
+# Reflectors per block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; with one block, 2.7 times.
 WIDTH = 4 * BLOCK
-TALL = 4  # rows a column from which two passes over A^H A are fewer and larger products than reflectors
-PASSES = 4  # of CholeskyQR: two for a condition number up to 1e8, three after a shift, and one to spare
+TALL = 4  # rows per column from which two passes over A^H A are fewer and larger products than reflectors
+PASSES = 4  # of CholeskyQR: two for a condition number up to 1e8, three after a shift, and one spare
 USUAL_PASSES = 2
-NEARLY = 5 / 64  # of |Q^H Q - I|: one more pass then leaves rounding errors (Yamamoto et al., ETNA 44, 2015, thm. 3.2)
+NEARLY = 5 / 64  # limit for |Q^H Q - I|: one more pass then reaches rounding (Yamamoto et al., ETNA 44, 2015, thm. 3.2)
 SHIFT = 11.0  # times (m n + n (n + 1)) u |A|^2 (Fukaya et al., SIAM J. Sci. Comput. 42, A477, 2020)
 
 
@@ -32,7 +32,7 @@ class NotOrthogonal(ArithmeticError):
 
 
 def householder(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, list[np.ndarray]]:
-    """R above V, packed (..., m, n), and diagonal blocks T (..., k, k), k <= WIDTH, of min(m, n) rows in all.
+    """R above V, packed (..., m, n), and diagonal blocks T (..., k, k), k <= WIDTH, of min(m, n) rows in total.
 
     A = Q R, Q the product of I - V T V^H over the blocks.  Elmroth & Gustavson, IBM J. Res. Dev. 44, 605 (2000).
     """
@@ -93,10 +93,10 @@ def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """Q (m, n) with orthonormal columns and upper R (n, n), positive on its diagonal, of a (m, n), m >= n.
 
     Each pass divides by the Cholesky factor of Q^H Q, shifted if that is not positive definite; |Q^H Q - I| before a
-    pass decides whether it is the last. NotOrthogonal if no pass is. The sources are beside the constants.
+    pass decides whether it is the last. NotOrthogonal if none is. The constants above cite their sources.
     """
     m, n = a.shape
-    # Columns are scaled by powers of two: exact, and their products neither overflow nor underflow.
+    # Columns are scaled by powers of two, which is exact, so that their products neither overflow nor underflow.
     _, exponents = np.frexp(np.abs(a).max(axis=0))
     q, r = np.ldexp(1.0, -exponents).astype(a.real.dtype) * a, np.eye(n, dtype=a.dtype, like=a)
     unit = float(np.finfo(a.dtype).eps) / 2
@@ -121,13 +121,13 @@ def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 QrResult = type(np.linalg.qr(np.eye(1)))
-# NumPy's names of SciPy's modes.
+# SciPy's mode for each of NumPy's.
 NUMPY_MODES = {"reduced": "economic", "complete": "full", "r": "r", "raw": "raw"}
 
 
 @record()
 class Orthogonal:
-    """A = Q R, of which the caller's result is made; Q as columns, as reflectors, or neither."""
+    """A = Q R, from which the caller's result is built; Q as columns, as reflectors, or absent."""
 
     r: np.ndarray
     q: np.ndarray | None = None
@@ -139,7 +139,7 @@ class Orthogonal:
 class Qr(Problem):
     """QR of matrices a (..., m, n), by Householder reflectors or, if ``tall``, by Cholesky factors of A^H A."""
 
-    mode: str  # by SciPy's name
+    mode: str  # SciPy's name
     columns: int  # of Q; 0 if Q is not wanted
     tall: bool
 
@@ -158,10 +158,10 @@ class Qr(Problem):
         return Orthogonal(r, form_q(packed, blocks, columns, engine))
 
     def unique(self, result: Any) -> Any:
-        return ()  # rows of R may have other signs
+        return ()  # rows of R may differ in sign
 
     def error(self, result: Any) -> float:
-        """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; 0 for a result of the reference."""
+        """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; 0 for a result of the original function."""
         if not isinstance(result, Orthogonal):
             return 0.0
         (a,) = self.arrays
@@ -204,7 +204,7 @@ class NumpyQr(Qr):
         return r if result.q is None else QrResult(np.ascontiguousarray(result.q), r)
 
     def _laid(self, x: np.ndarray) -> np.ndarray:
-        """x (..., k, n), the first rows of an array (..., m, n) in the operand's memory order, as NumPy's copy is."""
+        """x (..., k, n), the first rows of an array (..., m, n), in the operand's memory order, as in NumPy."""
         rows = np.empty_like(self.arrays[0], x.dtype)[..., : x.shape[-2], :]
         rows[...] = x
         return rows

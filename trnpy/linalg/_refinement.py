@@ -1,4 +1,4 @@
-"""Approximate eigenvectors of a Hermitian matrix refined to full accuracy by products, and the eigenvalues."""
+"""Eigenpairs of a Hermitian matrix: approximate eigenvectors are refined to full accuracy with products."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from trnpy.linalg._matrices import by_strips, column_norms, shared, workers
 from trnpy.linalg._matrices import largest as largest_of
 
 U = 2.0**-53
-ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
+ITERATIONS = 8  # at most: fourteen families need 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
 CLUSTER = 10.0  # eigenvalues closer than this times their residuals are one cluster, solved together
-ROUNDING_GAP = 30.0  # u of the norm: closer eigenvalues are one cluster, whatever their residuals
-NOISE = 2.0  # u of the norm: smaller couplings are rounding errors, and rotations by them would cost orthogonality
+ROUNDING_GAP = 30.0  # u of the norm: closer eigenvalues form one cluster, whatever their residuals
+NOISE = 2.0  # u of the norm: smaller couplings are rounding errors, and rotating by them would cost orthogonality
 QUIET = 3.0  # sqrt(n) u of the norm: a smaller residual is rounding; then only orthogonality is corrected
-# The largest entry of the residual and of the correction in each iteration that a spectrum without clusters takes
+# The largest entry of the residual and of the correction in each iteration for a spectrum without clusters
 # (docs/numerics.md#eigenproblems).
 USUAL_RESIDUALS = (2.0**-22, 2.0**-24, 2.0**-32)
 USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
-PREDICTED = 2.0**-13  # square of the norm of a correction whose terms of second order predict the values
-CONVERGED = 1e-8  # of the Frobenius norm of the correction: the error that remains is its square
-ACCEPTED = 50.0  # sqrt(n) u of the norm, of each column of the residual: it bounds the eigenvalue's error (Weyl)
-FEWEST_DIGITS, MOST_DIGITS = 2, 7  # of these products are as accurate as dgemm (docs/numerics.md#digits-and-error)
-SMALL_CLUSTER = length(64)  # columns: the host rotates so few in less time than a product takes on the link
+PREDICTED = 2.0**-13  # squared norm of a correction whose second-order terms predict the eigenvalues
+CONVERGED = 1e-8  # limit for the Frobenius norm of the correction: the remaining error is its square
+ACCEPTED = 50.0  # sqrt(n) u of the norm, for each column of the residual: it bounds the eigenvalue's error (Weyl)
+FEWEST_DIGITS, MOST_DIGITS = 2, 7  # products with 7 are as accurate as dgemm (docs/numerics.md#digits-and-error)
+SMALL_CLUSTER = length(64)  # columns: the host rotates these in less time than the transfer of a product takes
 KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
-# Times the noise: the noise of couplings of eigenvalues with a larger gap rotates by 2^-16 in an iteration that others
-# follow, and by 2^-30 in the last one, whose square is below u.
+# Times the noise: for eigenvalues with a larger gap, noise in the couplings rotates by 2^-16 in an intermediate
+# iteration, and by 2^-30 in the last one, whose square is below u.
 NEAR, NEAR_AT_LAST = 2.0**16, 2.0**30
 SQUARE = length(128)  # rows and columns of a block that stays in a core's cache
-# The times of passes over matrices, over that in which a matrix is copied by the default rates: 0.8 ns an element
+# Times of passes over matrices, relative to a matrix copy at the default throughput, 0.8 ns an element
 # (docs/numerics.md#eigenproblems).
 SIZES, QUOTIENTS, RESIDUALS, SUM = 1.3, 1.7, 3.8, 1.0
 CORRECTIONS, ROTATIONS, ORTHONORMALIZATION = 3.5, 10.0, 2.2
 
 
 class Precision(NamedTuple):
-    """What a refinement computes with, and when it ends (docs/numerics.md#eigenproblems)."""
+    """The precision of a refinement, and its stopping criterion (docs/numerics.md#eigenproblems)."""
 
-    # Of each iteration, the last one of all that follow: digits of products, and their noise, times NOISE.
+    # For each iteration (the last entry is for all later ones): digits of products, and their noise in units of NOISE.
     ramp: tuple[tuple[int, float], ...]
-    unit: float  # rounding of products of the last iterations, relative to the norms of their operands
-    converged: float  # Frobenius norm of a correction: the error that remains is its square
+    unit: float  # rounding of the products in the last iterations, relative to the norms of their operands
+    converged: float  # limit for the Frobenius norm of a correction: the remaining error is its square
 
     @property
     def digits(self) -> int:
@@ -58,13 +58,13 @@ class Precision(NamedTuple):
 
     @property
     def iterations(self) -> int:
-        """Of a spectrum without clusters."""
+        """The tolerances for a spectrum without clusters."""
         return len(self.ramp)
 
 
 PRECISIONS = {
     np.float64: Precision(((5, 2.0**13), (6, 2.0**5), (7, 1.0)), U, CONVERGED),
-    # Four digits are 256 times as accurate as float32, in which a result is rounded once more.
+    # Four digits are 256 times as accurate as float32, to which a result is finally rounded.
     np.float32: Precision(((4, 1.0), (4, 1.0)), 2.0**-32, 1e-4),
 }
 
@@ -80,10 +80,10 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> t
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of Hermitian a (n, n) from approximate ones x (n, n).
 
     Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): products only, with quadratic convergence.
-    The couplings X^H A X - X^H X D are computed as X^H (A X - X D), whose second factor is small and takes few digits.
-    Two rules are added: clusters are solved as small generalized problems, and couplings of the size of rounding
-    errors cause no rotation. a and x are float64 or complex128; x is overwritten. NotConverged,
-    soon if most of the spectrum is one cluster.
+    The couplings X^H A X - X^H X D are computed as X^H (A X - X D), whose second factor is small and needs few digits.
+    Two rules are added: clusters are solved as small generalized problems, and couplings of the size of rounding errors
+    cause no rotation. a and x are float64 or complex128; x is overwritten. Raises NotConverged, and does so early if
+    most of the spectrum is one cluster.
     """
     n = len(a)
     size, norm = (float(usual(s, 1.0)) for s in _sizes(a))
@@ -101,7 +101,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> t
         fewer = _digits_of_residual(step.digits, share)
         r = engine.put(residual.r, copy=False)
         c = engine.get(engine.matmul(basis.H, r, digits=fewer, proved=step.last), copy=False)
-        d = d + c.diagonal().real / residual.squares  # d has errors of size u |A|, these sums of small terms have not
+        d = d + c.diagonal().real / residual.squares  # d has errors of size u |A|; these sums of small terms do not
         lengths = residual.lengths
         clusters = _clusters(d, c, lengths, step.noise, ROUNDING_GAP * rounding)
         g = None
@@ -141,16 +141,16 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> t
 
 
 class _Step(NamedTuple):
-    """What one iteration computes with."""
+    """The precision of one iteration."""
 
     digits: int  # of products
-    last: bool  # whether it may be the last one; then its products are proved
+    last: bool  # whether it may be the last one; its products are then checked
     noise: float  # couplings of this size are rounding errors
-    near: float  # gaps below which these may cause no rotation
+    near: float  # gaps below which these cause no rotation
 
 
 def _step(iteration: int, target: Precision, rounding: float) -> _Step:
-    """The products of the last iteration prove its result, whatever vectors the earlier ones have left."""
+    """The products of the last iteration verify its result, whatever vectors the earlier ones computed."""
     last = iteration + 1 >= target.iterations
     digits, noisier = target.ramp[min(iteration + 1, target.iterations) - 1]
     noise = NOISE * rounding * noisier
@@ -161,15 +161,15 @@ class _Residual(NamedTuple):
     """R = A X - X diag(d)."""
 
     r: np.ndarray
-    squares: np.ndarray  # of the lengths of columns of X
-    lengths: np.ndarray  # of columns of R
-    largest: Any  # entry of R
+    squares: np.ndarray  # squared lengths of the columns of X
+    lengths: np.ndarray  # lengths of the columns of R
+    largest: Any  # largest entry of R
 
 
 def _residual(
     kept: Handle, x: np.ndarray, predicted: np.ndarray | None, step: _Step, engine: Engine
 ) -> tuple[np.ndarray, np.ndarray, Handle, _Residual]:
-    """Ascending values (n,), as ``predicted`` or Rayleigh quotients; X in their order, also as a handle; R."""
+    """Ascending values (n,), ``predicted`` or Rayleigh quotients; X in their order, also as a handle; R."""
     basis = engine.put(x, copy=False)
     y = engine.get(engine.matmul(kept, basis, digits=step.digits, proved=step.last), copy=False)
     d = _quotients(x, y) if predicted is None else predicted
@@ -180,18 +180,18 @@ def _residual(
 
 
 def by_digits(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
-    """X Y of so many digits, without a certificate."""
+    """X Y with the given number of digits, without an a-priori error bound."""
     return engine.get(engine.matmul(engine.put(x, copy=False), engine.put(y, copy=False), digits=digits))
 
 
 def _digits_for(largest: float) -> int:
-    """The digits of the product X E, for entries of E up to ``largest``: its error stays below E^2 or rounding."""
+    """Digits of the product X E, for entries of E up to ``largest``: its error stays below E^2 or rounding."""
     bits = np.log2(max(largest, 2.0**-56))
     return int(np.clip(np.ceil((min(56.0, 8 - 2 * bits) + bits + 4) / 8), FEWEST_DIGITS, MOST_DIGITS))
 
 
 def _digits_of_residual(digits: int, share: float) -> int:
-    """The digits of X^H R with errors like those of A X of so many, for a largest entry of R of that share of A's."""
+    """Digits of X^H R for errors like those of A X with the given digits, if R's largest entry is that share of A's."""
     return int(np.clip(np.ceil(digits + np.log2(max(share, 2.0**-56)) / 8), FEWEST_DIGITS, digits))
 
 
@@ -258,7 +258,7 @@ def _residuals(x: np.ndarray, y: np.ndarray, d: np.ndarray) -> tuple[np.ndarray,
 
 @priced("", lambda x, more: (SUM * shared(x), (None,)))
 def _add(x: np.ndarray, more: np.ndarray) -> None:
-    """X + more, in the place of X."""
+    """X + more, stored in X."""
     by_strips(x, lambda s: np.add(x[s], more[s], out=x[s]))
 
 
@@ -273,13 +273,13 @@ Correction = tuple[np.ndarray, np.ndarray, Any, Any]
 def _corrections(
     c: np.ndarray, d: np.ndarray, squares: np.ndarray, blocks: list[tuple[slice, np.ndarray]]
 ) -> Correction:
-    """E such that X (I + E) are better eigenvectors, its terms of the values, and its size.
+    """E such that X (I + E) are better eigenvectors, its contribution to the values, and its size.
 
-    ``squares``: of the lengths of columns of X; ``blocks``: X^H X of clusters, whose vectors are made orthonormal. All
-    other values are well separated. The size is the largest entry, and the square of the Frobenius norm.
+    ``squares``: squared lengths of the columns of X; ``blocks``: X^H X of clusters, whose vectors are made orthonormal.
+    All other values are well separated. The size is the largest entry, and the square of the Frobenius norm.
     """
     e = np.empty_like(c, order="C")
-    group = [slice(i, i + 1) for i in range(len(d))]  # in which a value is
+    group = [slice(i, i + 1) for i in range(len(d))]  # the group of each value
     for k, _ in blocks:
         group[k] = [k] * (k.stop - k.start)
 
@@ -302,10 +302,10 @@ def _corrections(
 def _rotations(
     c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], noise: float, near: float
 ) -> Correction:
-    """As ``_corrections``, of any spectrum: E is a rotation and (I - G) / 2, which makes X orthonormal.
+    """As ``_corrections``, for any spectrum: E is a rotation and (I - G) / 2, which makes X orthonormal.
 
-    The rotation is antisymmetric to the last bit: small gaps would magnify a difference. None is made in a cluster, nor
-    by couplings up to ``noise`` where a gap is below ``near``.
+    The rotation is antisymmetric to the last bit, because small gaps would magnify a difference. There is no rotation
+    in a cluster, nor for couplings up to ``noise`` if a gap is below ``near``.
     """
     e, group = np.empty_like(g, order="C"), np.arange(len(d))
     for k in clusters:
@@ -320,7 +320,7 @@ def _rotations(
             still |= (gaps == 0) | (group[rows, np.newaxis] == group[columns])
             h[still], gaps[still] = 0.0, 1.0
             h /= gaps
-            gaps[still] = 0.0  # such pairs are made orthogonal, which adds nothing to their values
+            gaps[still] = 0.0  # such pairs are only made orthogonal, which does not change their values
         else:
             h /= gaps
         h -= g[rows, columns]
@@ -371,7 +371,7 @@ def _orthonormalization(g: np.ndarray) -> Correction:
 
 
 def _quiet(c: np.ndarray, d: np.ndarray, residual: float, rounding: float) -> bool:
-    """Whether all couplings are rounding errors, but those of values that are nearly equal."""
+    """Whether all couplings are rounding errors, except those of nearly equal values."""
     if usual((np.diff(d) < ROUNDING_GAP * rounding).any(), False):
         apart = np.abs(d - d[:, np.newaxis]) >= ROUNDING_GAP * rounding
         residual = column_norms(np.where(apart, c, 0)).max()
@@ -410,7 +410,7 @@ def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, l
 
 
 def _separated(d: np.ndarray, clusters: list[slice], near: float) -> bool:
-    """Whether all gaps are above ``near``, but those in small clusters."""
+    """Whether all gaps are above ``near``, except those in small clusters."""
     apart = np.diff(d) >= near
     for k in clusters:
         apart[k.start : k.stop - 1] = k.stop - k.start <= SMALL_CLUSTER
@@ -427,12 +427,12 @@ def _solve_cluster(
 ) -> None:
     """Rayleigh-Ritz in the span of one cluster; c, g, d and x are updated in place.
 
-    Couplings with other vectors are rotated only. What they change by because the values of the cluster differ is the
-    product of two small numbers.
+    Couplings with other vectors are only rotated. Their change from the different values in the cluster is the product
+    of two small numbers and is neglected.
     """
     mean = d[cluster].mean()
     gram = _blocks(x, [cluster])[0][1] if g is None else g[cluster, cluster]
-    shifted = c[cluster, cluster] + gram * (d[cluster] - mean)  # the diagonal of c is in d already
+    shifted = c[cluster, cluster] + gram * (d[cluster] - mean)  # the diagonal of c is already included in d
     shifted[np.diag_indices(len(shifted))] = gram.diagonal() * (d[cluster] - mean)
     w, q = _lapack_panels.eigh_of_two((shifted + adjoint(shifted)) / 2, gram)
     columns = x[:, cluster]

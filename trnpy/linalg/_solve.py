@@ -1,4 +1,4 @@
-"""Linear systems, by the structure of their matrices: the rows."""
+"""Linear systems, according to the structure of their matrices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def structure_of(assume_a: Any) -> str:
 
 
 def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.ndarray:
-    """The matrices (..., n, n) of ``structure``, made of the triangle that is read."""
+    """The matrices (..., n, n) of ``structure``, completed from the triangle that is read."""
     if structure in ("hermitian", "positive"):
         if a.ndim == 2:
             return hermitian(a, lower, dtype)
@@ -69,9 +69,9 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
 class LinearSystem(Problem):
     """A x = b of matrices (..., n, n)."""
 
-    structure: str  # "detect": found as by SciPy
+    structure: str  # "detect": found as in SciPy
     lower: bool
-    warns: bool = True  # whether the reference warns of ill-conditioned matrices
+    warns: bool = True  # whether the original function warns about ill-conditioned matrices
 
     def run(self, engine: Engine) -> np.ndarray:
         (a, b), structure = self.arrays, self.structure
@@ -87,7 +87,7 @@ class LinearSystem(Problem):
         a, b = self.arrays
         a = whole(a, self.structure, self.lower, self.dtype)
         columns, x = (m.reshape(len(m), -1) if a.ndim == 2 else m for m in (b, x))
-        # Elements of x below the smallest normal number have an absolute error, or are zero.
+        # Elements of x below the smallest normal number are zero or have an absolute error only.
         least = len(x) * float(np.finfo(x.dtype).tiny)
         scale = sizes(a) * (sizes(x) + least) + sizes(columns)
         return float((sizes(columns - a @ x) / np.where(scale > 0, scale, 1)).max())
@@ -155,7 +155,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
 
 @priced("", lambda a: (3 * a.nbytes, ("general",)))
 def detected(a: np.ndarray) -> str:
-    """The structure that SciPy finds in a (..., n, n); Unsupported if it is fast on the host or differs in a stack."""
+    """The structure that SciPy finds in a (..., n, n); Unsupported if the host solves it fast or stacks are mixed."""
     if a.ndim == 2:
         below, above = lapack.bandwidth(a)
         if min(below, above) == 0 or max(below, above) == 1:
@@ -205,7 +205,7 @@ def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple
     if not usual(np.diagonal(lu, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
     n, size = a.shape[-1], np.abs(a)
-    # Some versions of SciPy warn by the norm of rows over that of columns of the inverse, so the larger norm counts.
+    # Some versions of SciPy divide a row norm by a column norm of the inverse for the warning: use the larger norm.
     norms = np.maximum(size.sum(axis=-2).max(axis=-1), size.sum(axis=-1).max(axis=-1)).ravel()
     for one, norm in zip(lu.reshape(-1, n, n), norms, strict=True):
         _check_condition(reciprocal_condition(one, "gecon", norm), a.dtype, warns)
@@ -213,7 +213,7 @@ def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple
 
 
 def check_triangle(a: np.ndarray, lower: bool, warns: bool = True) -> None:
-    """Refuse triangles (..., n, n) that are singular, or so nearly that SciPy warns."""
+    """Refuse triangles (..., n, n) that are singular, or so nearly singular that SciPy warns."""
     if not usual(np.diagonal(a, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
     for one in a.reshape(-1, *a.shape[-2:]):

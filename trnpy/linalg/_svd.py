@@ -1,4 +1,4 @@
-"""Singular value decompositions: approximate ones in float32, refined by products."""
+"""Singular value decompositions: approximated in float32, then refined with products."""
 
 from __future__ import annotations
 
@@ -32,18 +32,16 @@ from trnpy.linalg._refinement import (
 )  # fmt: skip
 
 LEAF = length(256)  # rows of a cluster that the host decomposes in the time of a few launches
-STARTED = (
-    1e-12  # of the norm: the square of the errors of float32; rotations by smaller couplings gain nothing at first
-)
-SPREAD = 2.0  # ratio of singular values of a cluster up to which the polar factor converges in a few steps
+STARTED = 1e-12  # relative to the norm: squared errors of float32; smaller couplings gain nothing at first
+SPREAD = 2.0  # largest ratio of singular values in a cluster for which the polar factor converges in a few steps
 NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
-OCTAVES = 16  # below the norm for which the polar factor is right: to 1.5e-5, a hundred times the rounding of float32
+OCTAVES = 16  # below the norm in which the polar factor is accurate: to 1.5e-5, a hundred times the rounding of float32
 SMALLEST = (
     0.02  # over sqrt(r): least singular value of a random (r, r) block (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
 )
-TALL = 2.0  # rows a column from which QR by Cholesky factors of A^H A is tried, which leaves little to the host
-USUAL_POLAR_STEPS = 4  # of a cluster of equal values
-POLAR_STEPS = 12  # of Newton and Schulz; from a ratio of 2 they take 7
+TALL = 2.0  # rows per column from which QR by Cholesky factors of A^H A is tried, which leaves the host little work
+USUAL_POLAR_STEPS = 4  # default estimate for a cluster of equal values
+POLAR_STEPS = 12  # limit of Newton-Schulz steps; a ratio of 2 needs 7
 
 Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
 Couplings = tuple[np.ndarray, np.ndarray]
@@ -52,9 +50,9 @@ Couplings = tuple[np.ndarray, np.ndarray]
 def svd(a: np.ndarray, engine: Engine, method: str = "", floor: float = 0.0) -> Factors:
     """U (m, k), s (k,) descending and V (n, k) of a (m, n) = U diag(s) V^H, k = min(m, n), floating or complex.
 
-    QR makes a square of a rectangle. ``method``, a name in METHODS, finds the vectors that are refined. Errors are
-    relative to the norm of a or, if a is part of a larger problem, to that problem's norm ``floor``. NotConverged if
-    the refinement fails.
+    QR reduces a rectangular matrix to a square one. ``method``, a name in METHODS, computes the vectors that are
+    refined. Errors are relative to the norm of a or, if a is part of a larger problem, to its norm ``floor``.
+    NotConverged if the refinement fails.
     """
     m, n = a.shape
     method, real = method or methods(min(m, n), a.dtype)[0], real_type(a.dtype)
@@ -88,7 +86,7 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 
 
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
-    """Columns orthonormal to rounding, by one step of Newton and Schulz: reflectors leave an error of 5 u."""
+    """Columns orthonormal to rounding, after one Newton-Schulz step: reflectors leave an error of 5 u."""
     gram = engine.gram(q.conj().T)
     polished: np.ndarray = q + engine.matmul(q, np.eye(q.shape[1], dtype=q.dtype, like=gram) - gram) / 2
     return polished
@@ -111,15 +109,15 @@ def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
 def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """U and V (n, n) of a (n, n), with a norm near 1, to the accuracy of float32 and in no order.
 
-    From the polar decomposition A = Q H, where an odd polynomial of A gives Q, and the eigenvectors of H:
-    Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013).
+    An odd polynomial of A gives Q of the polar decomposition A = Q H; the eigenvectors of H give V: Nakatsukasa &
+    Higham, SIAM J. Sci. Comput. 35 (2013).
     """
     single = _single(a)
     norm = NORM_SLACK * _bound(single)
     q = _polar(single / np.float32(norm), engine)
     h = engine.matmul(q.conj().T, single)
     v = _divide.eigenvectors((h + h.conj().T) / 2, engine)
-    # For the smallest singular values the polynomial is not 1: those vectors of U are completed.
+    # For the smallest singular values the polynomial is not 1: their vectors in U are completed instead.
     sizes = np.linalg.norm(engine.matmul(single, v), axis=0)
     order = np.argsort(-sizes)
     strong = int(usual((sizes > norm * 2.0 ** (1 - OCTAVES)).sum(), len(a)))
@@ -138,7 +136,7 @@ METHODS: Mapping[str, Callable[[np.ndarray, Engine], tuple[np.ndarray, np.ndarra
 
 
 def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
-    """The names in METHODS whose kernels take a matrix (n, n)."""
+    """The names in METHODS whose kernels support a matrix (n, n)."""
     return tuple(method for method in _eigh.methods(n, dtype) if method in METHODS)
 
 
@@ -163,7 +161,7 @@ def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
 
 
 def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
-    """An orthonormal basis (n, n - k), to float32, of what is orthogonal to the columns of u (n, k)."""
+    """An orthonormal basis (n, n - k), to float32, of the orthogonal complement of the columns of u (n, k)."""
     n, k = u.shape
     paired, kept = _paired(_gaussian(u)), engine.put(_paired(u))
     identity = engine.put(np.eye(len(paired), dtype=np.float32, like=paired))
@@ -185,7 +183,7 @@ def _gaussian(u: np.ndarray) -> np.ndarray:
 
 
 def _paired(a: np.ndarray) -> np.ndarray:
-    """A real matrix as it is, a complex one as [Re -Im; Im Re], because the kernels of iterations are real."""
+    """A real matrix unchanged, a complex one as [Re -Im; Im Re], because the iteration kernels are real."""
     if a.dtype.kind != "c":
         return a.astype(a.dtype, order="C", copy=False)
     return np.block([[a.real, -a.imag], [a.imag, a.real]])
@@ -210,10 +208,10 @@ class _State:
 
 @record()
 class _Products:
-    """Of float64 or complex128 matrices."""
+    """Products of float64 or complex128 matrices."""
 
     engine: Engine
-    digits: int | None  # without a certificate; None: certified, as accurate as BLAS
+    digits: int | None  # without an error bound; None: with one, as accurate as BLAS
 
     def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if self.digits is None:
@@ -231,10 +229,10 @@ def refine(
 ) -> Factors:
     """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as for ``svd``.
 
-    All are float64 or complex128, whatever the ``target``.
+    All are float64 or complex128 for every ``target``.
 
     Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): products only, with quadratic convergence.
-    Clusters and noise are treated as in ``_refinement.refine``; a cluster may be a single value if that is nearly zero.
+    Clusters and noise are treated as in ``_refinement.refine``; a nearly zero value may be a cluster by itself.
     """
     n = len(a)
     norm = max(_bound(a), floor)
@@ -292,7 +290,7 @@ def _couplings(state: _State) -> Couplings:
 
 
 def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, rounding: float) -> list[slice]:
-    """Runs of descending singular values s whose gaps, or distance from zero, are small against their couplings.
+    """Runs of descending singular values s whose gaps, or distances from zero, are small relative to their couplings.
 
     ``rounding`` is the unit of the refinement times the norm.
     """
@@ -310,7 +308,7 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, rounding: float) -> l
     if not (usual(linked_by(width).any(), False) or usual(s[-1] < width[-1], False)):
         return []
     width = widths(*(np.where(np.abs(c) > NOISE * rounding, c, 0) for c in (x, y)))
-    linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # usually there are no clusters
+    linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # default estimate: there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
     # The sign of a value that is nearly zero is not known, so it is a cluster by itself.
@@ -324,12 +322,12 @@ def _solve_cluster(
 ) -> None:
     """Solve the problem in the spans of one cluster's columns; state is updated in place.
 
-    ``part``: the state is that of a cluster of a larger problem.
+    ``part``: the state belongs to a cluster of a larger problem.
     """
     wu, wv = (_orthonormalizing(g[cluster, cluster]) for g in (state.gu, state.gv))
     b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, products), products)
     quiet = np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * rounding
-    if usual(quiet, False):  # zero: any basis will do
+    if usual(quiet, False):  # zero: any basis is correct
         p, s, q = np.eye(len(b), like=b), np.zeros(len(b), like=b), np.eye(len(b), like=b)
     else:
         p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, products.engine)
@@ -343,7 +341,7 @@ def _solve_cluster(
 
 
 def _product(a: np.ndarray, b: np.ndarray, products: _Products) -> np.ndarray:
-    """A B, on the host if the rows or the columns are a small cluster."""
+    """A B, computed on the host if the rows or the columns are a small cluster."""
     return products.matmul(a, b) if min(a.shape[0], b.shape[1]) > LEAF else a @ b
 
 
@@ -356,7 +354,7 @@ def _orthonormalizing(g: np.ndarray) -> np.ndarray:
 def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: Engine) -> Factors:
     """P, s descending and Q (k, k) of a cluster's b = P diag(s) Q^H, with errors relative to ``norm``.
 
-    ``smaller``: whether b is enough smaller than the problem it is part of for the whole algorithm to recur.
+    ``smaller``: whether b is so much smaller than the whole problem that the whole algorithm is applied to it.
     """
     if len(b) > LEAF:
         positive = b.diagonal().real
@@ -371,9 +369,9 @@ def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: 
 
 
 def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Factors:
-    """P, s and Q of b (k, k) near a multiple of a unitary matrix, by its polar factor and a Hermitian problem.
+    """P, s and Q of b (k, k) near a multiple of a unitary matrix, from its polar factor and a Hermitian problem.
 
-    Newton and Schulz's iteration converges quadratically here: Higham, Functions of Matrices, sec. 8.3.
+    The Newton-Schulz iteration converges quadratically here: Higham, Functions of Matrices, sec. 8.3.
     """
     mean = float(usual(b.diagonal().real.mean(), 1.0))
     x = b / mean
@@ -423,10 +421,10 @@ def _corrections(
 
 
 def _with_values(s: np.ndarray, u: np.ndarray, v: np.ndarray, av: np.ndarray) -> Factors:
-    """The factors in order, with the values (n,) of U and A V.
+    """The ordered factors, with the values (n,) computed from U and A V.
 
-    s is corrected by the residual A v - s u, whose sum has small rounding errors, and by the lengths of u and v. They
-    are summed along the last axis, where NumPy sums pairwise: along the first one 512 rows would leave errors of 12 u.
+    s is corrected by the residual A v - s u, whose sum has small rounding errors, and by the lengths of u and v. Sums
+    run along the last axis, where NumPy sums pairwise: along the first one, 512 rows would leave errors of 12 u.
     """
     uu, vv = ((np.abs(x.T.copy()) ** 2).sum(axis=1) for x in (u, v))
     exact = (s + (u.conj() * (av - u * s)).real.sum(axis=0) / uu) * np.sqrt(uu / vv)

@@ -1,4 +1,4 @@
-"""The rows of svd and svdvals, and the operands, costs and checks that pinv, polar and orth share with them."""
+"""svd and svdvals, and the operands, costs and checks that pinv, polar and orth share with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problem(
     make: Callable[..., Problem], a: Any, kind: str, *, after: float = 0.0, basis: bool = False,
     promoted: Callable[..., np.dtype] = guards.floating, **options: Any,
 ) -> Problem:  # fmt: skip
-    """A problem of the decomposition of ``a`` and ``after`` operations more; ``basis``: whether of complete bases."""
+    """The problem of decomposing ``a``, with ``after`` more operations; ``basis``: whether bases are complete."""
     a = matrix(a)
     dtype = promoted(a)
     m, n = max(a.shape), min(a.shape)
@@ -64,7 +64,7 @@ class Svd(Problem):
 
     unproven: ClassVar[str] = "vectors of singular values that are nearly equal"
     full: bool  # whether both bases are complete
-    make: Callable[..., Any]  # makes the result of U, s and V^H
+    make: Callable[..., Any]  # builds the caller's result from U, s and V^H
 
     def run(self, engine: Engine) -> Any:
         u, s, v = decomposed(self, engine)
@@ -125,9 +125,9 @@ def prepare_numpy_svdvals(x: Any, /) -> Problem:
 
 
 def factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> float:
-    """|A - U S V^H| / |A| and |U^H U - I|, |V^H V - I| on probes; infinity if s has another order or sign.
+    """|A - U S V^H| / |A|, |U^H U - I| and |V^H V - I| on test vectors; infinity if s has the wrong order or sign.
 
-    With both bases, whose residual is small, each value is one of A's: values alone could keep their sum of squares.
+    If both bases have a small residual, each value is a singular value of A. Values alone could only match its norm.
     """
     if not np.isfinite(s).all() or (s < 0).any() or (np.diff(s) > 0).any():
         return math.inf
@@ -138,7 +138,7 @@ def factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -
 
 
 def orthonormal_error(x: np.ndarray) -> float:
-    """|X^H X - I| on probes."""
+    """|X^H X - I| on random test vectors."""
     v = probe(x.shape[1], x.dtype)
     return norm(x.conj().T @ (x @ v) - v) / math.sqrt(v.size) if v.size else 0.0
 

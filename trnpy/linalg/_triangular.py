@@ -1,4 +1,4 @@
-"""Triangular systems and stacks of them; small ones and diagonal blocks are solved on the host; the row."""
+"""Triangular systems and stacks of them; the host solves small ones and diagonal blocks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def solve(
 ) -> np.ndarray:  # fmt: skip
     """X of op(A) X = B, or of X op(A) = B for ``side`` "right"; ``trans``, "N", "T" or "C", gives op.
 
-    One triangle of A (..., n, n) is read, in the dtype of B. The caller looks for zeros on its diagonal.
-    Without a kernel, diagonal blocks are solved on the host: engines would invert them to use products.
+    One triangle of A (..., n, n) is read, in the dtype of B. The caller tests its diagonal for zeros. Without a kernel,
+    the host solves the diagonal blocks, because engines would invert them to use products.
     """
     if a.shape[-1] > BLOCK and in_one_launch(a.ndim, a.dtype):
         return engine.trsm(a, b, side=side, lower=lower, trans=trans, unit=unit)

@@ -1,4 +1,4 @@
-"""All names of scipy.linalg.blas, level 3 accelerated."""
+"""All names of scipy.linalg.blas; level 3 is accelerated."""
 
 import functools as _functools
 from typing import Any as _Any

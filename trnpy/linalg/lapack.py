@@ -1,4 +1,4 @@
-"""All names of scipy.linalg.lapack, some drivers accelerated."""
+"""All names of scipy.linalg.lapack; some drivers are accelerated."""
 
 import functools as _functools
 from typing import Any as _Any
