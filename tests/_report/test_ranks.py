@@ -13,7 +13,8 @@ from trnpy import dist
 from trnpy._nki.instances import INSTANCES
 from trnpy._report import scaling
 from trnpy._report.page import page
-from trnpy._report.ranks import Rank, by_line, imbalance, parsed, payload
+from trnpy._report.ranks import by_line, imbalance, parsed, payload
+from trnpy._report.run_record import Rank
 from trnpy._report.text import plain
 from trnpy._report.units import modelled
 from trnpy.chem._mp2_ranks import _visitors

@@ -139,12 +139,12 @@ def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
         "a.dot(b) at script.py:1 400 ms; write a @ b or np.dot(a, b)"
     ]
     assert past_patch(ledger)[0] in sentences(ledger)
-    assert ledger.to_dict()["sampler"] == [
+    assert ledger.to_dict()["unrouted"] == [
         {"kind": "product", "function": "a.dot(b)", "file": "script.py", "line": 1, "seconds": 0.4}
     ]
     outer = trnpy._report.ledger.Ledger(opened=OPENED)
     outer.absorb(ledger)
-    assert outer.sampler() == ledger.sampler()
+    assert outer.unrouted() == ledger.unrouted()
 
 
 def test_small_calls_of_patched_functions_are_not_past_the_patch(module):
@@ -157,7 +157,7 @@ def test_small_calls_of_patched_functions_are_not_past_the_patch(module):
         function = "numpy.linalg._linalg.svd" if step.positions.lineno == 1 else ""
         ledger.samples.add(Place(code, "script.py", step.offset, HERE, function), 0.4)
     assert {t.op: t.calls for t in ledger.tallies} == {"numpy.linalg.svd": 100}
-    assert {(u.function, u.line) for u in ledger.sampler()} == {("numpy.dot", 2)}
+    assert {(u.function, u.line) for u in ledger.unrouted()} == {("numpy.dot", 2)}
 
 
 def test_what_takes_less_than_a_hundredth_of_the_run_is_left_out(module):

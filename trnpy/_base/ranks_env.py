@@ -7,10 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from trnpy.dist._collectives import Communicator
+from typing import Any, Protocol
 
 # Numbers of processes and of this one, set by MPICH and those like it, by Open MPI, and by srun.
 LAUNCHERS = {
@@ -23,7 +20,20 @@ LOCAL = {
     "SLURM_STEP_TASKS_PER_NODE": "SLURM_LOCALID",
 }  # fmt: skip
 
-ending: list[Callable[[Communicator], None]] = []  # what ranks do together when the program has ended
+
+class Ranks(Protocol):
+    """Processes that exchange arrays: what a report needs of a communicator of ``trnpy.dist``."""
+
+    rank: int
+    size: int
+    traffic: Any
+
+    def allgather(self, value: Any, /) -> Any:
+        """The values of all ranks, one after another."""
+        ...
+
+
+ending: list[Callable[[Ranks], None]] = []  # what ranks do together when the program has ended
 
 
 def launched() -> int:
@@ -61,7 +71,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def at_end(act: Callable[[Communicator], None]) -> None:
+def at_end(act: Callable[[Ranks], None]) -> None:
     """Have all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
     ending.append(act)
 

@@ -14,18 +14,15 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from trnpy._base import distribution
-from trnpy._base.ranks_env import at_end, first, launched
+from trnpy._base.ranks_env import Ranks, at_end, first, launched
 from trnpy._cli import program as _program
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import NOTHING_CALLED
 from trnpy._settings.policy import Policy, process_policy, set_process_policy, unknown_variables
-
-if TYPE_CHECKING:
-    from trnpy.dist._collectives import Communicator
 
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
@@ -243,7 +240,7 @@ def _record(options: Options, title: str) -> None:
     atexit.register(finish)
 
 
-def _shared(comm: Communicator, ledger: _ledger.Ledger) -> None:
+def _shared(comm: Ranks, ledger: _ledger.Ledger) -> None:
     """Give the first rank's ledger what those of all ranks say."""
     from trnpy.dist._collectives import report
 

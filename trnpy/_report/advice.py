@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.records import record
+from trnpy._report.run_record import Run
 from trnpy._report.tally import DEVICE, Tally, saved
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
+from trnpy._report.what_if import predicted
 
 MOST = 4  # lines of advice
 STACK = 16  # calls of a line in one launch
@@ -52,12 +50,12 @@ class Advice:
     line: int
 
 
-def priced(ledger: Ledger) -> list[Advice]:
+def priced(ledger: Run) -> list[Advice]:
     """Every change with its gain, largest first; empty if no call has a modelled time, or if a device took part."""
     tallies = [t for t in ledger.by_line() if t.modelled]
     if not tallies or any(t.ran_on == DEVICE for t in tallies):
         return []
-    what_if = ledger.what_if()
+    what_if = predicted(ledger)
     scale = min(what_if.accelerated_s / (sum(t.seconds for t in ledger.tallies) or 1.0), 1.0)
     found = []
     for change, condition, after in CHANGES:

@@ -10,7 +10,7 @@ from trnpy._base.records import record
 from trnpy._report.small_calls import STRIDE
 
 if TYPE_CHECKING:
-    from trnpy._call.dispatch import Decision
+    from trnpy._report.reasons import Decision
 
 FIRST = 3  # calls of a function by one route, which are all compared; of later ones one of STRIDE is
 

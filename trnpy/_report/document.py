@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trnpy._report.advice import priced
 from trnpy._report.instance_cost import rentals
 from trnpy._report.ranks import to_dict
+from trnpy._report.run_record import Run
 from trnpy._report.scaling import curve
 from trnpy._report.small_calls import Call
+from trnpy._report.what_if import predicted
 from trnpy._settings.host_rates import machine_id
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
 
 SCHEMA = "trnpy-report/1"  # the number changes when readers of the file must change
 
 
-def document(ledger: Ledger) -> dict[str, Any]:
+def document(ledger: Run) -> dict[str, Any]:
     """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""
-    calls, what_if = ledger.calls, ledger.what_if()
+    calls, what_if = ledger.calls, predicted(ledger)
     return {
         "schema": SCHEMA,
         "title": ledger.title,

@@ -9,17 +9,16 @@ there are enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.processors import threads
 from trnpy._base.records import record
 from trnpy._engine.time_parts import Parts
 from trnpy._nki.instances import Instance
+from trnpy._report.run_record import Run
 from trnpy._report.tally import Tally, saved
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
+from trnpy._report.what_if import predicted
 
 # Real operations for which a call keeps one more core of a processor busy: products of 2,000 rows fill 96 cores;
 # LAPACK's factorizations, whose panels are computed by one core, need ten times as many. Assumptions, which favour the
@@ -153,11 +152,11 @@ def estimate(
     return Estimate(instance, together, here_s, vcpus_s, (vcpus_s - most_s, vcpus_s - least_s), tuple(lines))
 
 
-def rentals(ledger: Ledger) -> list[Estimate]:
+def rentals(ledger: Run) -> list[Estimate]:
     """The run on the ledger's instance, with a line's calls one after another and together; empty without one."""
     if ledger.instance is None or not ledger.tallies:
         return []
-    what_if, lines = ledger.what_if(), ledger.by_line()
+    what_if, lines = predicted(ledger), ledger.by_line()
     return [
         estimate(lines, ledger.instance, threads(), what_if.elapsed_s, what_if.accelerated_s, together)
         for together in (False, True)

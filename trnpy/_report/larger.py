@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._report.instance_cost import ASSUMED, Estimate, rentals
 from trnpy._report.ranks import by_line, imbalance, place_parts
+from trnpy._report.run_record import Run
 from trnpy._report.scaling import curve, instance_of
 from trnpy._report.units import (
     LINES,
@@ -21,12 +20,10 @@ from trnpy._report.units import (
     quantity,
     several,
 )
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
+from trnpy._report.what_if import predicted
 
 
-def larger(ledger: Ledger) -> Larger:
+def larger(ledger: Run) -> Larger:
     """All of it."""
     return Larger(
         over_ranks(ledger),
@@ -35,7 +32,7 @@ def larger(ledger: Ledger) -> Larger:
     )
 
 
-def over_ranks(ledger: Ledger) -> list[str]:
+def over_ranks(ledger: Run) -> list[str]:
     """How the ranks of the run shared its time; empty for one process."""
     ranks = ledger.ranks
     if not ranks:
@@ -51,7 +48,7 @@ def over_ranks(ledger: Ledger) -> list[str]:
     ]
 
 
-def more_chips(ledger: Ledger) -> list[str]:
+def more_chips(ledger: Run) -> list[str]:
     """What the run of several ranks would take on one chip, one instance and more; empty for one process."""
     found, instance = curve(ledger), instance_of(ledger)
     if found is None or instance is None:
@@ -69,7 +66,7 @@ def more_chips(ledger: Ledger) -> list[str]:
     ]
 
 
-def rank_tables(ledger: Ledger) -> list[Table]:
+def rank_tables(ledger: Run) -> list[Table]:
     """Each rank, and each line over all ranks."""
     if not ledger.ranks:
         return []
@@ -95,9 +92,9 @@ def rank_tables(ledger: Ledger) -> list[Table]:
     ]
 
 
-def rented(ledger: Ledger) -> list[str]:
+def rented(ledger: Run) -> list[str]:
     """What the run would take on the instance asked for, and what it would cost there; empty if none is named."""
-    found, run = rentals(ledger), ledger.what_if()
+    found, run = rentals(ledger), predicted(ledger)
     whole = run.unmodelled_s <= NOTICEABLE * run.host_s
     return [str(found[0].instance), *[ordered(e, whole) for e in found], ASSUMED] if found else []
 
@@ -130,7 +127,7 @@ def rent(e: Estimate, *seconds: float) -> str:
     return f", {' to '.join(dollars)} a run" if dollars else ""
 
 
-def instance_tables(ledger: Ledger) -> list[Table]:
+def instance_tables(ledger: Run) -> list[Table]:
     """For each order of calls, where the time of each line goes on the instance."""
     marks = ("NeuronCores\nused", "here", "vCPUs\npredicted", "launches", "link", "conversions", "engine", "host steps")
     header = ("line", "function", "calls", *marks, "gain\nmodelled")

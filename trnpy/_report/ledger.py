@@ -32,8 +32,8 @@ from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
     from trnpy._engine.health import Health
-    from trnpy._report.ranks import Rank
     from trnpy._report.reasons import Decision
+    from trnpy._report.run_record import Rank
     from trnpy._report.what_if import WhatIf
 
 LIBRARIES = (*OWN, "numpy", "scipy")  # the caller of a function is the first frame outside these packages
@@ -326,11 +326,11 @@ class Ledger:
             return max(merged(named, "machine"), key=lambda t: t.calls).machine
         return hardware_of(current_policy().machine).name
 
-    def what_if(self) -> WhatIf:
+    def predicted(self) -> WhatIf:
         """The times of this run without a device and with ``machine``."""
-        from trnpy._report.what_if import of
+        from trnpy._report.what_if import predicted
 
-        return of(self)
+        return predicted(self)
 
     def __repr__(self) -> str:
         from trnpy._report.text import plain

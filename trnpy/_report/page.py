@@ -5,23 +5,20 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._base.records import record
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
+from trnpy._report.run_record import Run
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
 from trnpy._report.small_calls import Call
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where
 from trnpy._report.units import NONE, Table, basis, duration, modelled, place, quantity, several, span, took
-from trnpy._report.what_if import Verdict, WhatIf
+from trnpy._report.what_if import Verdict, WhatIf, predicted
 from trnpy._settings.host_rates import machine_id
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
 
 ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
 LANE = 40  # height in pixels, the same as in the style sheet
@@ -62,6 +59,7 @@ HATCH = (
     '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<rect width="6" height="6" class="d2"/><rect width="3" height="6" class="d1"/></pattern></defs>'
 )
+
 PALE = "<p>Pale: other calls, too small or of a kind that no device is considered for; they have no modelled time.</p>"
 
 
@@ -151,7 +149,7 @@ def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
     return "".join(f"<div><dd>{value}</dd><dt>{says}</dt></div>" for value, says in figures)
 
 
-def functions(ledger: Ledger) -> str:
+def functions(ledger: Run) -> str:
     """For each function a bar of host time above a bar of device time, all on one scale."""
     machine = ledger.machine
     groups: dict[str, list[Tally]] = {}
@@ -210,7 +208,7 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
     )
 
 
-def timeline(ledger: Ledger) -> str:
+def timeline(ledger: Run) -> str:
     """Calls over time: a lane for the host time of each thread, and one for each core of the device.
 
     The lanes of the device show the calls that a device computed or, if there are none, those for which it would be
@@ -268,7 +266,7 @@ def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float
     )
 
 
-def caption(ledger: Ledger) -> str:
+def caption(ledger: Run) -> str:
     """The caption of the timeline: which calls it leaves out, and which it does not draw to scale."""
     calls, tallies = ledger.calls, ledger.tallies
     count, total_s = sum(t.calls for t in tallies), sum(t.seconds for t in tallies)
@@ -281,7 +279,7 @@ def caption(ledger: Ledger) -> str:
     return f"<p>{' '.join(said)}</p>" if said else ""
 
 
-def lines_table(ledger: Ledger) -> str:
+def lines_table(ledger: Run) -> str:
     """The table by line of the program, sorted by time; scripts sort it by any column."""
     lines = ledger.by_line()
     longest_s = max(t.seconds for t in lines)
@@ -338,7 +336,7 @@ def sections_of(tables: Sequence[Table]) -> str:
     return "".join(said)
 
 
-def ranks(ledger: Ledger) -> str:
+def ranks(ledger: Run) -> str:
     """What the ranks of the run did; empty for one process."""
     if not ledger.ranks:
         return ""
@@ -353,7 +351,7 @@ def ranks(ledger: Ledger) -> str:
     return rows + sections_of(rank_tables(ledger)) + more
 
 
-def reasons(ledger: Ledger) -> str:
+def reasons(ledger: Run) -> str:
     """The meaning of each reason in this run, and the number of its calls."""
     rows = "".join(
         f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
@@ -366,7 +364,7 @@ def reasons(ledger: Ledger) -> str:
     return f'<div class="scroll"><table id="reasons"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def honesty(ledger: Ledger) -> str:
+def honesty(ledger: Run) -> str:
     """Where the modelled and predicted figures come from."""
     m, tallies = MACHINES[ledger.machine], ledger.tallies
     rough = basis(tallies)
@@ -383,7 +381,7 @@ def honesty(ledger: Ledger) -> str:
     )
 
 
-def notices(ledger: Ledger, w: WhatIf) -> list[str]:
+def notices(ledger: Run, w: WhatIf) -> list[str]:
     """The sentences below the what-if: the instance asked for, advice, what is in doubt, what ran where."""
     doubted = doubts(ledger.tallies, w)
     return [
@@ -397,9 +395,9 @@ def notices(ledger: Ledger, w: WhatIf) -> list[str]:
     ]
 
 
-def page(ledger: Ledger) -> str:
+def page(ledger: Run) -> str:
     """The whole document."""
-    w = ledger.what_if()
+    w = predicted(ledger)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(ledger.began))
     title = html.escape(ledger.title or "trnpy report")
     sections = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from trnpy._report.ranks import HOST, Rank, place_parts
+from trnpy._report.ranks import HOST, place_parts
+from trnpy._report.run_record import Rank
 from trnpy._report.units import duration, place
 
 ROW = 22  # height in pixels of the row of a rank, and of each of its NeuronCores

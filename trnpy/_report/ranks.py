@@ -5,48 +5,16 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trnpy._base.records import record
+from trnpy._report.run_record import Event, Rank, Run
 from trnpy._report.tally import DEVICE, merged, ran_on, wins
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
+from trnpy._report.what_if import predicted
 
 HOST = -1  # in the place of a NeuronCore's number
-Event = tuple[float, float, str, str, int]  # start, seconds, kind, what, number of the NeuronCore
 EVENTS = 300  # calls of a rank that its row of the timeline shows
 LINES = 1000  # of the program, of each rank
-
-
-@record(frozen=True)
-class Rank:
-    """One process of a run."""
-
-    host: str
-    began: float  # seconds since 1970
-    elapsed_s: float
-    accelerated_s: float
-    lines: list[dict[str, Any]]  # file, line, op, calls, seconds: accelerated calls
-    collectives: list[dict[str, Any]]  # operation, where, calls, sent, waited_s, moved_s
-    events: list[Event]  # start as ``began``; of the kinds "host", "device", "modelled", "waits" and "moves"
-
-    @property
-    def sent(self) -> int:
-        return int(sum(c["sent"] for c in self.collectives))
-
-    @property
-    def waited_s(self) -> float:
-        return float(sum(c["waited_s"] for c in self.collectives))
-
-    @property
-    def moved_s(self) -> float:
-        return float(sum(c["moved_s"] for c in self.collectives))
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds that are neither waiting nor transfers."""
-        return max(self.elapsed_s - self.waited_s - self.moved_s, 0.0)
 
 
 @record(frozen=False)
@@ -67,7 +35,7 @@ class Shared:
         return max(self.seconds) / mean if mean else 1.0
 
 
-def payload(ledger: Ledger, traffic: Any = None) -> bytes:
+def payload(ledger: Run, traffic: Any = None) -> bytes:
     """What a rank sends: its part of the report. ``traffic`` is that of its communicator, if it has one."""
     offset = ledger.began - ledger.opened
     lines = merged(ledger.tallies, "op", "file", "line")[:LINES]
@@ -76,7 +44,7 @@ def payload(ledger: Ledger, traffic: Any = None) -> bytes:
         platform.node(),
         ledger.began,
         ledger.elapsed_s,
-        ledger.what_if().accelerated_s,
+        predicted(ledger).accelerated_s,
         [{name: getattr(t, name) for name in ("file", "line", "op", "calls", "seconds")} for t in lines],
         [asdict(line) for line in traffic.lines.values()] if traffic else [],
         _calls(ledger, offset) + moves,
@@ -84,7 +52,7 @@ def payload(ledger: Ledger, traffic: Any = None) -> bytes:
     return json.dumps(asdict(rank)).encode()
 
 
-def _calls(ledger: Ledger, offset: float) -> list[Event]:
+def _calls(ledger: Run, offset: float) -> list[Event]:
     """The longest calls, those on a device once for each of its cores, which number from 0 in each rank.
 
     If a device computed none, also those for which it would be faster, for as long as the model says.

@@ -5,13 +5,11 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from trnpy._base.records import record
 from trnpy._nki.instances import INSTANCES, Instance
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
+from trnpy._report.run_record import Run
+from trnpy._report.what_if import predicted
 
 INSTANCES_MODELLED = (1, 2, 4, 8, 16)
 USUAL = {"trn1": "trn1.32xlarge", "trn2": "trn2.48xlarge"}  # the instance of a machine where none is named
@@ -101,13 +99,13 @@ def points(instance: Instance, load: Load) -> tuple[Point, ...]:
     return tuple(found)
 
 
-def instance_of(ledger: Ledger) -> Instance | None:
+def instance_of(ledger: Run) -> Instance | None:
     """The instance of a run: the one asked for, or the usual one of its machine; None if its network is not known."""
     found = ledger.instance or INSTANCES.get(USUAL.get(ledger.machine, ""))
     return found if found is not None and found.network_gbit_per_s and found.chips > 1 else None
 
 
-def curve(ledger: Ledger) -> Curve | None:
+def curve(ledger: Run) -> Curve | None:
     """The run of several ranks on more chips, one rank on each core; None for one process, or without a network.
 
     What is outside accelerated functions takes as long as here on every rank; accelerated calls are divided evenly.
@@ -115,7 +113,7 @@ def curve(ledger: Ledger) -> Curve | None:
     instance, ranks = instance_of(ledger), len(ledger.ranks)
     if instance is None or ranks < 2:
         return None
-    w, lines = ledger.what_if(), [c for r in ledger.ranks for c in r.collectives]
+    w, lines = predicted(ledger), [c for r in ledger.ranks for c in r.collectives]
     moved = ledger.ranks[0].waited_s + ledger.ranks[0].moved_s
     rest_s = max(w.elapsed_s - w.accelerated_s - moved, 0.0)
     work_s = max(w.device_s - (w.elapsed_s - w.accelerated_s), 0.0)

@@ -15,7 +15,7 @@ from trnpy._report.small_calls import Call, SmallCalls
 from trnpy._settings.policy import HYSTERESIS
 
 if TYPE_CHECKING:
-    from trnpy._call.dispatch import Decision
+    from trnpy._report.reasons import Decision
 
 STEADY = 0.9  # of the time of a call: with a processor for less of it, other work disturbed it
 # A call on an idle host takes up to so many times what a calibration predicts (python -m benchmarks predictions), and a

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 
 from trnpy._report import no_path
 from trnpy._report.advice import priced, worth
+from trnpy._report.run_record import Run
 from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 from trnpy._report.small_calls import STRIDE
 from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
@@ -26,11 +27,8 @@ from trnpy._report.units import (
     took,
     uncalibrated,
 )
+from trnpy._report.what_if import WhatIf, predicted
 from trnpy._settings.policy import current_policy
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
-    from trnpy._report.what_if import WhatIf
 
 PLACES = 5  # of work that no patch sees, in one sentence
 PAST = (
@@ -38,6 +36,7 @@ PAST = (
     (NO_PATH, "in functions that have no path on a device", ""),
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )
+
 IN_DOUBT = 0.1  # of the run time: that much is said to be in doubt
 WIDE = 10_000  # columns of a file, which has no edge
 GAP = "  "
@@ -52,9 +51,9 @@ def estimates(tallies: list[Tally]) -> str:
     )
 
 
-def sentences(ledger: Ledger) -> list[str]:
+def sentences(ledger: Run) -> list[str]:
     """The sentences above the tables: the share of the run, the what-if, what a device did, what went wrong."""
-    what_if, tallies = ledger.what_if(), ledger.tallies
+    what_if, tallies = predicted(ledger), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     ranks, beyond = _larger(ledger)[:2]
     if not what_if.calls:
@@ -81,7 +80,7 @@ def sentences(ledger: Ledger) -> list[str]:
     return said
 
 
-def _larger(ledger: Ledger) -> Larger:
+def _larger(ledger: Run) -> Larger:
     """What is said of several ranks and of an instance. Most runs have neither, and load nothing for them."""
     if not ledger.ranks and ledger.instance is None:
         return Larger([], [], [])
@@ -90,9 +89,9 @@ def _larger(ledger: Ledger) -> Larger:
     return larger(ledger)
 
 
-def advised(ledger: Ledger) -> list[str]:
+def advised(ledger: Run) -> list[str]:
     """Changes that would save a noticeable part of the run, each with its gain, or the advice to stay on the CPU."""
-    found, what_if = priced(ledger), ledger.what_if()
+    found, what_if = priced(ledger), predicted(ledger)
     if not found:
         return []
     core, noticeable_s = f"one core of a {what_if.machine}", NOTICEABLE * what_if.elapsed_s
@@ -127,7 +126,7 @@ def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
     ]
 
 
-def device_sentences(ledger: Ledger) -> list[str]:
+def device_sentences(ledger: Run) -> list[str]:
     """What devices, other engines and host routes did, and what went wrong."""
     said, tallies = [], ledger.tallies
     for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
@@ -161,7 +160,7 @@ def device_sentences(ledger: Ledger) -> list[str]:
     return said
 
 
-def past_patch(ledger: Ledger) -> list[str]:
+def past_patch(ledger: Run) -> list[str]:
     """Work that no patch sees, by kind: what it takes at least, where it is, and what to do.
 
     Under ``fallback="raise"`` all functions without a path that were seen, however short.
@@ -195,7 +194,7 @@ def figures(t: Tally) -> tuple[str, ...]:
     return f"{t.calls:,}", took(t), duration(t.host_s), modelled(t.device_s), gain, *work
 
 
-def tables(ledger: Ledger) -> list[Table]:
+def tables(ledger: Run) -> list[Table]:
     """The tables by function and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     if not functions:
@@ -216,7 +215,7 @@ def tables(ledger: Ledger) -> list[Table]:
     ]
 
 
-def examples(ledger: Ledger) -> list[str]:
+def examples(ledger: Run) -> list[str]:
     """For each reason the detail of its longest call."""
     longest: dict[str, Tally] = {}
     for t in ledger.tallies:
@@ -265,7 +264,7 @@ def fitted(table: Table, columns: int) -> Table:
     return next((choice for choice in choices if fits(choice, columns)), choices[-1])
 
 
-def plain(ledger: Ledger, columns: int = WIDE) -> str:
+def plain(ledger: Run, columns: int = WIDE) -> str:
     """The report as plain text: sentences and aligned tables."""
     out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
     for table in tables(ledger):
@@ -287,7 +286,7 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
     return [GAP.join(parts).rstrip() for parts in zip(*padded, strict=True)]
 
 
-def show(ledger: Ledger, file: IO[str]) -> None:
+def show(ledger: Run, file: IO[str]) -> None:
     """Print the report to ``file``; on a terminal fitted to its width, and by rich if it is installed."""
     # Only a terminal has a width and colours.
     columns = rows = WIDE

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.records import record
+from trnpy._report.run_record import Run
 from trnpy._report.small_calls import NOTHING_CALLED
 from trnpy._report.tally import DEVICE
 from trnpy._report.units import NOTICEABLE, duration, several, uncalibrated
-
-if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger
 
 
 class Verdict(StrEnum):
@@ -103,7 +100,7 @@ class WhatIf:
     __repr__ = __str__
 
 
-def of(ledger: Ledger) -> WhatIf:
+def predicted(ledger: Run) -> WhatIf:
     """The times of a run without a device and with the ledger's machine.
 
     Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trnpy._engine.at_once import in_turn
+from trnpy._base.ranks_env import Ranks
 from trnpy._report.ledger import Ledger
 from trnpy._report.ranks import parsed, payload
 from trnpy.dist._traffic import Traffic
@@ -349,7 +350,7 @@ def _shaped(blocks: Sequence[Bytes], shapes: Sequence[tuple[int, ...]], dtype: n
     return [block.view(dtype).reshape(shape) for block, shape in zip(blocks, shapes, strict=True)]
 
 
-def report(comm: Communicator, ledger: Ledger) -> None:
+def report(comm: Ranks, ledger: Ledger) -> None:
     """Give the first rank's ledger what the ledgers and the traffic of all ranks say."""
     if comm.size == 1:
         return

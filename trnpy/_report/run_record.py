@@ -1,0 +1,104 @@
+"""What a recorded run consists of, as all views of a report read it; ``ledger.Ledger`` is such a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trnpy._base.records import record
+from trnpy._nki.instances import Instance
+from trnpy._report.comparisons import Comparisons
+from trnpy._report.sampler import Unrouted
+from trnpy._report.small_calls import Call
+from trnpy._report.tally import Tally
+
+if TYPE_CHECKING:
+    from trnpy._engine.health import Health
+
+Event = tuple[float, float, str, str, int]  # start, seconds, kind, what, number of the NeuronCore
+
+
+@record(frozen=True)
+class Rank:
+    """One process of a run."""
+
+    host: str
+    began: float  # seconds since 1970
+    elapsed_s: float
+    accelerated_s: float
+    lines: list[dict[str, Any]]  # file, line, op, calls, seconds: accelerated calls
+    collectives: list[dict[str, Any]]  # operation, where, calls, sent, waited_s, moved_s
+    events: list[Event]  # start as ``began``; of the kinds "host", "device", "modelled", "waits" and "moves"
+
+    @property
+    def sent(self) -> int:
+        return int(sum(c["sent"] for c in self.collectives))
+
+    @property
+    def waited_s(self) -> float:
+        return float(sum(c["waited_s"] for c in self.collectives))
+
+    @property
+    def moved_s(self) -> float:
+        return float(sum(c["moved_s"] for c in self.collectives))
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that are neither waiting nor transfers."""
+        return max(self.elapsed_s - self.waited_s - self.moved_s, 0.0)
+
+
+class Run(Protocol):
+    """A run while it is recorded, or afterwards. Times are ``perf_counter`` seconds unless said otherwise."""
+
+    title: str
+    opened: float
+    began: float  # seconds since 1970
+    covered_s: float  # in which at least one accelerated function was running
+    instance: Instance | None  # with which the run is compared as well
+    ranks: list[Rank]  # of a run over several processes: this record is that of the first
+    comparisons: Comparisons
+    engines: dict[str, Health]  # engines that calls asked for, by name
+
+    @property
+    def calls(self) -> list[Call]:
+        """The longest calls, in the order they began."""
+        ...
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """All calls, added up per function, place, reason, machine and line of the program."""
+        ...
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from opening to closing, or until now."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """The machine of the modelled seconds."""
+        ...
+
+    def small_tallies(self) -> list[Tally]:
+        """The small calls, added up per function and line."""
+        ...
+
+    def by_function(self) -> list[Tally]:
+        """One tally for each function, place and reason."""
+        ...
+
+    def by_line(self) -> list[Tally]:
+        """One tally for each line of the program, function, place and reason."""
+        ...
+
+    def missed(self) -> list[Tally]:
+        """Lines with calls on the host for which a device would be faster (modelled)."""
+        ...
+
+    def regret(self) -> list[Tally]:
+        """Lines whose calls on the device path were slower than the host (predicted)."""
+        ...
+
+    def unrouted(self) -> list[Unrouted]:
+        """Lines with work outside accelerated functions, found by sampling."""
+        ...
