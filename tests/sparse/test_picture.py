@@ -52,7 +52,8 @@ def test_the_picture_shows_the_density_of_every_cell(seed, m, n, density, layout
             # At a border of two shades rounding decides.
             assert shade[i, j] == wanted or full * 4.0 ** (6 - shade[i, j]) == pytest.approx(1, rel=1e-12)
     ours = getattr(trnpy.sparse, f"{layout}_array")(a)
-    page = _picture.page(block_analysis(ours), ours)
+    analysis = block_analysis(ours)
+    page = _picture.page(analysis.blocks, str(analysis), ours)
     counts, side = _picture.cells(ours, 128)
     assert np.array_equal(drawn(page, counts.shape), _picture.shades(counts, side, a.shape))
 

@@ -13,7 +13,6 @@ from trnpy._settings.policy import Policy
 from trnpy._settings.tile import area
 
 if TYPE_CHECKING:
-    from trnpy._call.decisions import Op
     from trnpy._report.reasons import Decision
     from trnpy._settings.host_rates import HostRates
 
@@ -43,7 +42,7 @@ class Verdicts:
 class Entered:
     """Functions of NumPy that stay what they are while calls of them enter a hook: what loads the row, by identity."""
 
-    rows: ClassVar[dict[int, Callable[[], Op]]] = {}
+    rows: ClassVar[dict[int, Callable[[], Any]]] = {}
 
 
 def in_keywords(kwargs: dict[str, Any]) -> list[int]:

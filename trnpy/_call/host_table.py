@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trnpy._base.records import record
 from trnpy._call.fast_path import UNSEEN
-
-if TYPE_CHECKING:
-    from trnpy._call.decisions import Problem
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]]
 
@@ -24,7 +21,7 @@ class HostRoute:
     # function that does what the reference does with such arguments: call it at once.
     look: Look
     # The problem of a call whose look gave True, with its route: (the row's own ``prepare``, *args, **kwargs).
-    prepare: Callable[..., Problem]
+    prepare: Callable[..., Any]
     # ``look`` is never true for at most four positional arguments if the sizes of all arrays multiply to at most this;
     # an empty array counts as one element.
     unseen: int = UNSEEN

@@ -9,7 +9,7 @@ import functools
 import sys
 import time
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.fast_path import ENTERED, _trace
@@ -18,15 +18,22 @@ from trnpy._report.reasons import Decision, Reason, small_decision
 from trnpy._report.small_calls import SmallCalls
 from trnpy._settings.policy import Policy
 
-if TYPE_CHECKING:
-    from trnpy._patch.hook import Activation
+
+class Excluding(Protocol):
+    """What tells which callers a patch excludes: ``hook.Activation``."""
+
+    verdicts: dict[str, bool]
+
+    def excludes(self, caller: str) -> bool:
+        """Whether calls from module ``caller`` stay original."""
+        ...
 
 
 def small_calls(
     limit: tuple[str, int, str],
     ledger: _ledger.Ledger,
     frame: types.FrameType,
-    here: Activation,
+    here: Excluding,
     policy: Policy | None,
     lines: dict[int, SmallCalls],
 ) -> SmallCalls | None:

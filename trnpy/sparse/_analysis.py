@@ -64,7 +64,7 @@ class BlockAnalysis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return frame(_picture.page(self, _compressed(self.matrix)), "blocks")
+        return frame(_picture.page(self.blocks, str(self), _compressed(self.matrix)), "blocks")
 
 
 def _compressed(a: Any) -> Any:
@@ -132,7 +132,7 @@ def block_analysis(
     result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision, a)
     print(result)
     if html is not None:
-        _picture.write(html, result, _compressed(a))
+        _picture.write(html, result.blocks, str(result), _compressed(a))
     return result
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from trnpy._report.style import STYLE
-
-if TYPE_CHECKING:
-    from trnpy.sparse._analysis import BlockAnalysis
+from trnpy.sparse._tiles import Blocks
 
 MOST = 256  # cells a side that a screen can show; in larger matrices a cell stands for several blocks
 SHADES = 6  # of density; each stands for a quarter of the next one's
@@ -69,9 +67,9 @@ def _path(shade: np.ndarray, value: int) -> str:
     return "".join(runs)
 
 
-def page(analysis: BlockAnalysis, pattern: Any, title: str = "blocks") -> str:
-    """The page as self-contained HTML without scripts, for light and dark screens."""
-    counts, side = cells(pattern, analysis.blocks.block)
+def page(blocks: Blocks, analysis: str, pattern: Any, title: str = "blocks") -> str:
+    """Self-contained HTML without scripts, for light and dark screens; ``analysis`` is the text beside the picture."""
+    counts, side = cells(pattern, blocks.block)
     shade = shades(counts, side, pattern.shape)
     height, width = max(shade.shape[0], 1), max(shade.shape[1], 1)
     paths = "".join(
@@ -90,15 +88,15 @@ def page(analysis: BlockAnalysis, pattern: Any, title: str = "blocks") -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}{PICTURE}</style><main>"
-        f"<h1>{analysis.blocks.count} blocks, {analysis.blocks.density:.2%} full</h1>"
+        f"<h1>{blocks.count} blocks, {blocks.density:.2%} full</h1>"
         f'<p class="lead">{html.escape(title)}: {rows} x {columns}, each cell {side} x {side}.</p>'
         f'<div class="blocks"><svg viewBox="0 0 {width} {height}" role="img" shape-rendering="crispEdges" '
         f'aria-label="{filled} of {counts.size} cells hold elements">{paths}</svg>'
-        f"<div><pre>{html.escape(str(analysis))}</pre>"
+        f"<div><pre>{html.escape(analysis)}</pre>"
         f'<p class="legend">stored elements of a cell over all of it: {legend}</p></div></div></main></html>\n'
     )
 
 
-def write(path: str | Path, analysis: BlockAnalysis, pattern: Any) -> None:
+def write(path: str | Path, blocks: Blocks, analysis: str, pattern: Any) -> None:
     """Write the page to a file."""
-    Path(path).write_text(page(analysis, pattern, Path(path).stem), encoding="utf-8")
+    Path(path).write_text(page(blocks, analysis, pattern, Path(path).stem), encoding="utf-8")

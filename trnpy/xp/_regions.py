@@ -24,7 +24,7 @@ from trnpy._settings.policy import current_policy
 from trnpy.xp._held import Held
 
 if TYPE_CHECKING:
-    from trnpy.xp._graph import Node
+    from trnpy.xp._nodes import Node
 
 MOST_PATHS = 64  # from a result to the arrays it is made of: a check multiplies a vector along each
 MOST_STEPS = 256  # of a region
