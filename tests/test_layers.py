@@ -1,4 +1,4 @@
-"""A folder imports only folders below it, and no modules import each other in a circle: read from the source."""
+"""A folder imports only folders below it, and no modules import each other in a circle, types included."""
 
 import ast
 import graphlib
@@ -28,17 +28,8 @@ ONLY = {
 
 
 def imports(path):
-    """Every dotted name imported anywhere in a file, functions included, type-checking blocks excepted."""
-    tree = ast.parse(path.read_text())
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
+    """Every dotted name imported anywhere in a file: in functions and for type checkers, too."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -18,7 +18,7 @@ from nkisim.chip.strictness import doubt, refuse
 from nkisim.chip.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from nkisim.chip.context import LoopRecord, Run
+    from nkisim.chip.interfaces import RunState
     from nkisim.chip.memory import Storage
     from nkisim.chip.record import Region, Trace
 
@@ -30,7 +30,7 @@ Operands = list[tuple[str, NkiTensor]]
 
 
 def check_instruction(
-    run: Run, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
+    run: RunState, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
 ) -> None:
     """Check the rules for one instruction that is being recorded."""
     if run.hardware.generation < GEN3:
@@ -55,7 +55,9 @@ def check_instruction(
                 _read(tensor)
 
 
-def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]) -> None:
+def _check_encoding(
+    run: RunState, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
+) -> None:
     """Refuse instructions that trn1's code generator cannot encode."""
     if opcode.startswith("activation") and options.get("op") == "square" and "reduce_cmd" in options:
         refuse(run, 50, f"NCC_IXCG863: {opcode}: no encoding squares and adds on trn1: square, then reduce")
@@ -72,7 +74,7 @@ def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands,
             )  # fmt: skip
 
 
-def _check_collective(run: Run, opcode: str, sources: Operands, targets: Operands) -> None:
+def _check_collective(run: RunState, opcode: str, sources: Operands, targets: Operands) -> None:
     """Refuse a collective on what the launch passes in; check_stored does so for what the kernel returns."""
     for role, tensor in (*sources, *targets):
         storage = tensor.storage
@@ -84,7 +86,7 @@ def _check_collective(run: Run, opcode: str, sources: Operands, targets: Operand
     _check_staging(run, opcode, sources, targets)
 
 
-def _check_staging(run: Run, opcode: str, sources: Operands, targets: Operands) -> None:
+def _check_staging(run: RunState, opcode: str, sources: Operands, targets: Operands) -> None:
     """No other collective uses a destination, not even as a source: what a faster rank sends lands in it early.
 
     A destination may be the source of a later collective, as in a ring. Sources that two share were not measured.
@@ -117,7 +119,7 @@ def _io_tensor(opcode: str, what: str) -> str:
     return f"{message}: copy to and from another HBM tensor"
 
 
-def check_stored(runs: Sequence[Run], made: Iterable[Storage], returned: Iterable[Storage]) -> None:
+def check_stored(runs: Sequence[RunState], made: Iterable[Storage], returned: Iterable[Storage]) -> None:
     """Check the HBM tensors of a launch that has ended: those the kernel made, and those it returns."""
     for storage in returned:
         if storage.collective:
@@ -132,7 +134,7 @@ def check_stored(runs: Sequence[Run], made: Iterable[Storage], returned: Iterabl
             refuse(runs[0], 52, message, storage.file, storage.line)
 
 
-def check_cores(runs: Sequence[Run]) -> None:
+def check_cores(runs: Sequence[RunState]) -> None:
     """Check that the programs of a launch's cores have the same device loops, with the same turns."""
     nested = [{id(child) for loop in run.loops for child in loop.children} for run in runs]
     outer = [[loop for loop in run.loops if id(loop) not in inner] for run, inner in zip(runs, nested, strict=True)]
@@ -140,7 +142,7 @@ def check_cores(runs: Sequence[Run]) -> None:
         _check_same_loops(runs[0], outer[0], other)
 
 
-def _check_same_loops(run: Run, ours: Sequence[LoopRecord], theirs: Sequence[LoopRecord]) -> None:
+def _check_same_loops(run: RunState, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
     """A core may make no turn where the other makes some; such a loop's body was not seen on it."""
     for one, two in zip_longest(ours, theirs):
         if one is None or two is None:
@@ -155,7 +157,7 @@ def _check_same_loops(run: Run, ours: Sequence[LoopRecord], theirs: Sequence[Loo
             _check_same_loops(run, one.children, two.children)
 
 
-def check_program(run: Run, trace: Trace) -> None:
+def check_program(run: RunState, trace: Trace) -> None:
     """Check the rules for the whole program of a core."""
     scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
     functions = sorted({str(i.options["op"]) for i in scalar})
@@ -172,7 +174,7 @@ def check_program(run: Run, trace: Trace) -> None:
         refuse(run, 49, f"{message}: place all of it by hand, or none", placed[0].file, placed[0].line)
 
 
-def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
+def _check_loop(run: RunState, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
     """PSUM that TensorEngine writes in a device loop must be allocated in its body and used by no other loop."""
     if not run.loop_stack:
         return
@@ -193,7 +195,7 @@ def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor
     storage.loop = loop
 
 
-def _check_register_offset(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor) -> None:
+def _check_register_offset(run: RunState, opcode: str, engine: str, role: str, tensor: NkiTensor) -> None:
     """On trn1 only HBM addresses are dynamic; from trn2 on a register, or in NKI 0.7 a tile, moves an operand."""
     assert tensor.index is not None
     by_tile = isinstance(tensor.index.source, NkiTensor)
@@ -216,7 +218,7 @@ def _read(tensor: NkiTensor) -> None:
     storage.chains = {r: n for r, n in storage.chains.items() if r.stop <= region.start or region.stop <= r.start}
 
 
-def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
+def check_product(run: RunState, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
     """One unread chain of products per PSUM tensor; accumulate must be given once a chain of the tensor was read.
 
     Two chains are refused where they were measured to be wrong, narrow ones on trn1, and a doubt elsewhere.
@@ -242,7 +244,7 @@ def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool
     storage.chains = {**others, region: length}
 
 
-def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
+def check_dma(run: RunState, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
     """The rules for a gather, for a DMA on two cores, and for one inside a device loop."""
     for role, tensor in sources:
         _check_gather(run, opcode, role, tensor)
@@ -261,7 +263,7 @@ def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip:
             )  # fmt: skip
 
 
-def _check_gather(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
+def _check_gather(run: RunState, opcode: str, role: str, tensor: NkiTensor) -> None:
     """A gather reads within one row of its table for each index; measured on trn1, so a doubt elsewhere."""
     if tensor.index is None or tensor.index.kind != "vector" or not tensor.index.stride:
         return
@@ -276,7 +278,7 @@ def _check_gather(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
         )  # fmt: skip
 
 
-def _check_two_cores(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
+def _check_two_cores(run: RunState, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
     """Scatters that hang, race or write too much where two cores share a program (trn2)."""
     scattered = [t for _, t in targets if t.storage.buffer == "hbm" and t.index is not None]
     if opcode != "dma_compute":
@@ -297,14 +299,14 @@ def _check_two_cores(run: Run, opcode: str, sources: Operands, targets: Operands
             )  # fmt: skip
 
 
-def check_size(run: Run, shape: tuple[int, ...], nbytes: int, what: str, **place: Any) -> None:
+def check_size(run: RunState, shape: tuple[int, ...], nbytes: int, what: str, **place: Any) -> None:
     """Byte offsets into one HBM tensor are 32-bit integers."""
     if nbytes > LARGEST_HBM_BYTES:
         message = f"{what} {shape} has {nbytes} bytes of HBM; one tensor has at most 2^31: split it"
         refuse(run, 45, f"NRT_EXEC_HW_ERR_DMA_ABORT: {message}", **place)
 
 
-def check_nesting(run: Run) -> None:
+def check_nesting(run: RunState) -> None:
     """Note a device loop inside a device loop: for some users it compiled, for others not (NCC_ICFG018)."""
     if run.loop_stack:
         doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")

@@ -50,7 +50,7 @@ from nkisim.hardware import MACHINES, PARTITIONS, Hardware
 if TYPE_CHECKING:
     from types import FrameType
 
-    from nkisim.run.launch import Launch
+    from nkisim.chip.interfaces import LaunchState
 
 Mode = Literal["run", "trace", "reorder"]
 Domains = Literal["refuse", "warn"]
@@ -114,7 +114,7 @@ class Run:
     kernel: str
     hardware: Hardware
     mode: Mode
-    launch: Launch
+    launch: LaunchState
     core: int = 0
     perturb_fp32: bool = False
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))

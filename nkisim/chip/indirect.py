@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nkisim.chip.errors import SimulatorError
 from nkisim.chip.registers import NkiScalar, VirtualRegister
 
 if TYPE_CHECKING:
-    from nkisim.chip.tensor import NkiTensor
+    from nkisim.chip.interfaces import TensorView, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class Index:
     """
 
     kind: Literal["scalar", "vector"]
-    source: Any  # VirtualRegister or NkiTensor
+    source: Any  # VirtualRegister or TensorView
     stride: int
     extent: int
     dim: int | None
 
 
-def index_rows(source: NkiTensor) -> int:
+def index_rows(source: TensorView) -> int:
     """Number of indices in a vector offset; checks it first."""
     if source.storage.buffer != "sbuf" or source.dtype not in ("int32", "uint32") or source.ndim != 2:
         raise SimulatorError(f"vector_offset {source!r}: need a 2-d int32 or uint32 tile in SBUF", rule=19)
     return source.size
 
 
-def index_source(index: Any, tensor: NkiTensor, what: str) -> Any:
+def index_source(index: Any, tensor: TensorView, what: str) -> Any:
     """A scalar index into a tensor, checked: a register, or a (1, 1) integer tile in SBUF."""
     if isinstance(index, VirtualRegister):
         if tensor.on_chip and isinstance(index, NkiScalar) and index.dtype == WIDE:
@@ -52,14 +52,14 @@ def index_source(index: Any, tensor: NkiTensor, what: str) -> Any:
 
 
 def access_pattern(
-    tensor: NkiTensor,
+    tensor: View,
     pattern: Sequence[Sequence[int]],
     offset: int | None,
     scalar_offset: Any,
-    vector_offset: NkiTensor | None,
+    vector_offset: TensorView | None,
     indirect_dim: int,
     dtype: Any,
-) -> NkiTensor:
+) -> View:
     """``tensor.ap(...)``: a pattern over the storage, not over the view it is called on."""
     name = tensor.dtype if dtype is None else dtype_name(dtype)
     try:
@@ -96,12 +96,12 @@ def access_pattern(
                 raise SimulatorError("ap: scalar_offset on the partition dimension of an on-chip tensor", rule=19)
             index = Index("scalar", index_source(scalar_offset, tensor, "ap"), stride, extent, None)
     shape, strides = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
-    view = type(tensor)(tensor.storage, shape, strides, int(start), name, index)
+    view: View = cast("Any", type(tensor))(tensor.storage, shape, strides, int(start), name, index)
     view.fault = _out_of_bounds(view)
     return view
 
 
-def _out_of_bounds(view: NkiTensor) -> str | None:
+def _out_of_bounds(view: TensorView) -> str | None:
     """Why the static part of a pattern leaves the storage or, on chip, its partitions; None if it does not."""
     row = view.row_elements
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
@@ -132,14 +132,14 @@ def scalar_value(index: Index) -> int:
     return int(index.source.array().reshape(-1)[0])
 
 
-def vector_values(view: NkiTensor) -> Array:
+def vector_values(view: TensorView) -> Array:
     """Indices of the rows of the view, in order (column-major over the index tile)."""
     assert view.index is not None
     values: Array = view.index.source.array().T.reshape(-1)[: view.shape[0]].astype(np.int64)
     return values
 
 
-def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
+def resolve_scalar(view: View, skip: bool) -> View | None:
     """The static view that a scalar index selects now; None if it is out of bounds and skipped."""
     assert view.index is not None
     value = scalar_value(view.index)
@@ -158,10 +158,11 @@ def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
             f"index {value} is out of bounds: {view.index.extent} positions, view {view.shape} of {view.storage.shape}",
             rule=19,
         )
-    return type(view)(view.storage, view.shape, view.strides, offset, view.dtype)
+    moved: View = cast("Any", type(view))(view.storage, view.shape, view.strides, offset, view.dtype)
+    return moved
 
 
-def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
+def rows_of(view: View, skip: bool) -> tuple[View, Array, Array]:
     """The table whose rows a vector index selects, the row numbers, and which of them are in bounds."""
     assert view.index is not None
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
@@ -177,11 +178,13 @@ def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
             f"(the device stops with NRT_EXEC_OOB; oob_mode.skip leaves such rows out)",
             rule=19,
         )
-    table = type(view)(view.storage, (extent, *view.shape[1:]), (stride, *view.strides[1:]), view.offset, view.dtype)
+    table = cast("Any", type(view))(
+        view.storage, (extent, *view.shape[1:]), (stride, *view.strides[1:]), view.offset, view.dtype
+    )
     return table, rows, valid
 
 
-def gather(view: NkiTensor, skip: bool) -> Array:
+def gather(view: TensorView, skip: bool) -> Array:
     """Elements of an indirect view as a new array; zeros for skipped indices."""
     assert view.index is not None
     if view.index.kind == "scalar":
@@ -196,7 +199,7 @@ def gather(view: NkiTensor, skip: bool) -> Array:
     return result
 
 
-def scatter(view: NkiTensor, values: Array, skip: bool) -> None:
+def scatter(view: TensorView, values: Array, skip: bool) -> None:
     """Store values into an indirect view. Rows that repeat with different values have no defined result."""
     assert view.index is not None
     if view.index.kind == "scalar":

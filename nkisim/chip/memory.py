@@ -16,7 +16,7 @@ from nkisim.chip.record import Allocation, Buffer
 from nkisim.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS, Hardware
 
 if TYPE_CHECKING:
-    from nkisim.chip.tensor import NkiTensor
+    from nkisim.chip.interfaces import TensorView
 
 Mask = npt.NDArray[np.bool_]
 CACHE_RATIO = 4  # bytes of float32 copies per byte of a tile: one copy of an 8-bit tile
@@ -42,7 +42,7 @@ class Marks:
     def full(self) -> bool:
         return self._missing == 0
 
-    def add(self, tensor: NkiTensor, where: Mask | None = None) -> None:
+    def add(self, tensor: TensorView, where: Mask | None = None) -> None:
         """Add the tensor's elements to the set, or only those where ``where`` is true."""
         if not self._missing:
             return
@@ -60,7 +60,7 @@ class Marks:
         if not self._missing:
             self._mask = None
 
-    def discard(self, tensor: NkiTensor) -> None:
+    def discard(self, tensor: TensorView) -> None:
         """Take the tensor's elements out of the set."""
         if self._missing == self._nbytes // self._unit:
             return
@@ -72,7 +72,7 @@ class Marks:
         view[...] = False
         self._recount(tensor, -before)
 
-    def _recount(self, tensor: NkiTensor, gained: int) -> None:
+    def _recount(self, tensor: TensorView, gained: int) -> None:
         """Update the number of missing entries; for a view that repeats elements, count the whole mask."""
         assert self._mask is not None
         if tensor.distinct:
@@ -80,7 +80,7 @@ class Marks:
         else:
             self._missing = self._mask.size - int(np.count_nonzero(self._mask))
 
-    def covers(self, tensor: NkiTensor) -> bool:
+    def covers(self, tensor: TensorView) -> bool:
         """Whether every element of the tensor is in the set."""
         if not self._missing:
             return True
@@ -88,7 +88,7 @@ class Marks:
             return False
         return bool(self._view(tensor).all())
 
-    def touches(self, tensor: NkiTensor) -> bool:
+    def touches(self, tensor: TensorView) -> bool:
         """Whether some element of the tensor is in the set."""
         if not self._missing:
             return True
@@ -96,27 +96,27 @@ class Marks:
             return False
         return bool(self._view(tensor).any())
 
-    def within(self, other: Marks, tensor: NkiTensor) -> bool:
+    def within(self, other: Marks, tensor: TensorView) -> bool:
         """Whether every element of the tensor that is in this set is also in ``other``."""
         mine, its = (m._view(tensor).reshape(*tensor.shape, -1) for m in (self, other))
         return not bool((mine.any(-1) & ~its.all(-1)).any())
 
-    def mask(self, tensor: NkiTensor) -> Mask:
+    def mask(self, tensor: TensorView) -> Mask:
         """Which elements of the tensor are in the set, in the tensor's shape."""
         return self._view(tensor).copy()
 
-    def rows(self, table: NkiTensor, rows: Array) -> Mask:
+    def rows(self, table: TensorView, rows: Array) -> Mask:
         """For each of the given rows of a table, whether all its elements are in the set."""
         entries = self._view(table)[rows]
         return np.asarray(entries.all(axis=tuple(range(1, entries.ndim))))
 
-    def add_rows(self, table: NkiTensor, rows: Array) -> None:
+    def add_rows(self, table: TensorView, rows: Array) -> None:
         """Put the given rows of a table into the set."""
         self._view(table)[rows] = True
         assert self._mask is not None
         self._missing = self._mask.size - int(np.count_nonzero(self._mask))
 
-    def first_missing(self, tensor: NkiTensor) -> tuple[int, ...]:
+    def first_missing(self, tensor: TensorView) -> tuple[int, ...]:
         """Coordinates in the tensor of its first element that is not in the set."""
         if self._mask is None:
             return (0,) * len(tensor.shape)
@@ -124,7 +124,7 @@ class Marks:
         place = np.unravel_index(int(np.argmax(outside)), outside.shape)
         return tuple(int(i) for i in place[: len(tensor.shape)])
 
-    def _view(self, tensor: NkiTensor) -> Mask:
+    def _view(self, tensor: TensorView) -> Mask:
         """The mask entries of a tensor, in its shape, with a further axis if an element has several entries."""
         itemsize = tensor.itemsize
         if self._mask is None:
@@ -138,8 +138,10 @@ class Marks:
             self._unit = itemsize
         ratio = itemsize // self._unit
         if ratio == 1:
-            return tensor.strided(self._mask, 1)
-        return tensor.strided(self._mask, ratio, (ratio,), (1,))
+            whole: Mask = tensor.strided(self._mask, 1)
+            return whole
+        parts: Mask = tensor.strided(self._mask, ratio, (ratio,), (1,))
+        return parts
 
 
 class Storage:

@@ -9,7 +9,7 @@ from nkisim.chip.errors import SimulatorError, source_location
 from nkisim.chip.record import Note
 
 if TYPE_CHECKING:
-    from nkisim.chip.context import Run
+    from nkisim.chip.interfaces import RelaxedRules
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
 BEYOND = 11  # on-chip memory beyond the target's
@@ -41,7 +41,7 @@ def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
     return found
 
 
-def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+def refuse(run: RelaxedRules, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
     """Raise, note or ignore a breach of ``rule``, as the run is set."""
     mode = run.rules.get(rule, "strict")
     if mode == "strict":
@@ -50,7 +50,7 @@ def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int
         doubt(run, rule, message, file, line)
 
 
-def doubt(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+def doubt(run: RelaxedRules, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
     """Note a doubt or a relaxed breach, at the kernel's current line unless another is given."""
     place = source_location() if file is None or line is None else (file, line)
     run.notes[Note(*place, rule, message)] = None

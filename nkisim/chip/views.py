@@ -13,7 +13,7 @@ from nkisim.chip.indirect import Index, index_source
 from nkisim.chip.registers import VirtualRegister
 
 if TYPE_CHECKING:
-    from nkisim.chip.tensor import NkiTensor
+    from nkisim.chip.interfaces import TensorView, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class DynamicSlice:
     size: int
 
 
-def _off_partitions(tensor: NkiTensor, dim: int) -> None:
+def _off_partitions(tensor: TensorView, dim: int) -> None:
     """Partitions are wired to lanes: a run-time index moves along the free dimensions only."""
     if tensor.on_chip and dim == 0:
         raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
 
 
-def _complete(tensor: NkiTensor, key: Any) -> list[Any]:
+def _complete(tensor: TensorView, key: Any) -> list[Any]:
     """One entry per dimension: ``...`` and missing ones become full slices."""
     keys = list(key) if isinstance(key, tuple) else [key]
     ellipses = sum(1 for k in keys if k is Ellipsis)
@@ -42,7 +42,7 @@ def _complete(tensor: NkiTensor, key: Any) -> list[Any]:
     return keys + [slice(None)] * (tensor.ndim - len(keys))
 
 
-def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
+def resolve_key(tensor: View, key: Any) -> View:
     """``tensor[key]`` for integers, slices, ``...`` and nl.ds (nki-language-guide.rst, "Tensor Indexing").
 
     On chip an integer keeps the partition dimension at size 1 and never leaves fewer than two
@@ -99,14 +99,14 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     elif len(drop) == tensor.ndim:
         drop.pop()
     kept = [dim for dim in range(tensor.ndim) if dim not in drop]
-    view = tensor.relaid([shape[d] for d in kept], [strides[d] for d in kept], offset)
+    view: View = tensor.relaid([shape[d] for d in kept], [strides[d] for d in kept], offset)
     view.fault = fault
     if dynamic is not None:
         view.index = Index("scalar", dynamic[0], dynamic[1], dynamic[2], None)
     return view
 
 
-def _slice(k: slice, extent: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, str | None]:
+def _slice(k: slice, extent: int, dim: int, tensor: TensorView) -> tuple[int, int, int, str | None]:
     """First element, count, step, and why no instruction may use it: unlike Python's, a slice is not cut short."""
     for bound in (k.start, k.stop, k.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, np.integer))):

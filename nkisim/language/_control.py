@@ -212,7 +212,7 @@ def program_id(axis: int = 0) -> int:
 def num_programs(axes: int = 0) -> int:
     """Number of cores of the launch."""
     _check_axis(axes)
-    return current().launch.cores.size
+    return int(current().launch.cores.size)
 
 
 def program_ndim() -> int:

@@ -98,7 +98,9 @@ def _storage(
     location = source_location()
     launch = run.launch
     if not shared or launch.cores.size == 1:
-        storage = launch.allocate(shape, dtype, kind, shared=shared, name=name, location=location, address=address)
+        storage: Storage = launch.allocate(
+            shape, dtype, kind, shared=shared, name=name, location=location, address=address
+        )
     else:
         key = ("ndarray", run.shared_allocations)
         run.shared_allocations += 1
