@@ -326,7 +326,7 @@ class Ledger:
             return max(merged(named, "machine"), key=lambda t: t.calls).machine
         return hardware_of(current_policy().machine).name
 
-    def predicted(self) -> WhatIf:
+    def what_if(self) -> WhatIf:
         """The times of this run without a device and with ``machine``."""
         from trnpy._report.what_if import predicted
 
