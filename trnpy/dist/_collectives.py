@@ -241,9 +241,7 @@ class Communicator:
 
         return arrived
 
-    def _agreed(
-        self, blocks: Sequence[Any], call: str
-    ) -> tuple[list[np.ndarray], list[tuple[int, ...]], list[int]]:
+    def _agreed(self, blocks: Sequence[Any], call: str) -> tuple[list[np.ndarray], list[tuple[int, ...]], list[int]]:
         """The arrays for the ranks, and the shapes and bytes of what they have for this one."""
         arrays = [plain(x) for x in blocks]
         if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
