@@ -1,5 +1,7 @@
 """Integer products by exact float64 BLAS: NumPy's bits, wrap-around included."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,7 +36,7 @@ def routed(call):
 @pytest.mark.parametrize("bits", [3, 16, 31, 64])
 def test_matmul_is_numpys_bit_for_bit(dtype, bits):
     rng = np.random.default_rng(bits)
-    a, b = operand((200, 130), dtype, rng, bits), operand((130, 257), dtype, rng, bits)
+    a, b = operand((320, 310), dtype, rng, bits), operand((310, 337), dtype, rng, bits)
     ours, theirs = routed(lambda: trnpy.matmul(a, b)), np.matmul(a, b)
     assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(ours, theirs)
@@ -68,7 +70,7 @@ def test_mixed_integers_promote_as_numpys():
 
 def test_stacks_and_layouts():
     rng = np.random.default_rng(0)
-    a, b = operand((3, 90, 80), "int64", rng)[:, ::-1], operand((1, 150, 80), "int64", rng).transpose(0, 2, 1)
+    a, b = operand((3, 90, 80), "int64", rng, 20)[:, ::-1], operand((1, 150, 80), "int64", rng, 20).transpose(0, 2, 1)
     np.testing.assert_array_equal(routed(lambda: trnpy.matmul(a, b)), np.matmul(a, b))
 
 
@@ -128,3 +130,57 @@ def test_products_that_wrap_around_are_checked_without_a_warning(dtype):
             got = trnpy.tensordot(a, b, ([2, 0, 1], [2, 3, 1]))
         assert log[0].on_device
         np.testing.assert_array_equal(got, np.tensordot(a, b, ([2, 0, 1], [2, 3, 1])))
+
+
+@pytest.mark.parametrize("n", [50, 64, 100])
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+def test_small_operands_of_small_values(n, dtype):
+    rng = np.random.default_rng(n)
+    a, b = operand((n, n), dtype, rng, 6), operand((n, n), dtype, rng, 6)
+    for x, y in ((a, b), (b, a), (a.T, b)):  # the second finds the decision about the first
+        np.testing.assert_array_equal(routed(lambda x=x, y=y: trnpy.matmul(x, y)), np.matmul(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_small_operands_of_large_values_are_numpys(dtype):
+    rng = np.random.default_rng(0)
+    a, b = operand((64, 64), dtype, rng), operand((64, 64), dtype, rng)
+    hidden = operand((64, 64), dtype, rng, 6)
+    hidden[3, 7] = np.iinfo(dtype).max  # where no element is looked at before
+    for x, y in ((a, b), (hidden, b), (hidden, hidden)):
+        with trnpy.trace() as log:
+            np.testing.assert_array_equal(trnpy.matmul(x, y), np.matmul(x, y))
+        assert not log[0].route
+
+
+HALVES = {
+    "inf and -inf": (np.inf, -np.inf), "nan": (np.nan, 1), "inf and zeros": (np.inf, 0), "large": (6e4, 6e4),
+    "tiny": (6e-8, 6e-8), "small": (1e-3, 1e-3), "plain": (1, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", HALVES)
+@pytest.mark.parametrize("name", ["matmul", "dot", "einsum", "tensordot"])
+@pytest.mark.parametrize("n", [40, 130])
+def test_half_products_complain_as_numpys_do(name, values, n):
+    rng = np.random.default_rng(n)
+    a = np.ones((n, n), np.float16) * np.float16(HALVES[values][1] or 1)
+    a[0, :2] = HALVES[values]
+    b = rng.integers(0, 2, (n, n)).astype(np.float16)
+    args = ("ij,kj->ki", a, b) if name == "einsum" else (a, b, 1) if name == "tensordot" else (a, b)
+    for state in ("warn", "raise", "ignore"):
+        outcomes = []
+        for function in (getattr(trnpy, name), getattr(np, name)):
+            with warnings.catch_warnings(record=True) as caught, np.errstate(all=state):
+                warnings.simplefilter("always")
+                try:
+                    result = function(*args)
+                except FloatingPointError as why:
+                    result = np.array(str(why))
+            outcomes.append((result, [str(w.message) for w in caught]))
+        (ours, warned), (theirs, expected) = outcomes
+        assert warned == expected
+        if theirs.dtype.kind == "U":
+            assert ours == theirs
+        else:  # sums in another order
+            np.testing.assert_allclose(ours, theirs, rtol=2 * np.finfo(np.float16).eps, atol=1e-7)

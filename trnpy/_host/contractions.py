@@ -27,7 +27,7 @@ _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
 EXACT = frozenset(WITHOUT_BLAS)
-INTEGER_SMALL = volume(1_000_000)  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
+INTEGER_SMALL = volume(1_000_000)  # elements of one operand times those of the other, which are never looked at
 # Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
 DENSE = 1 / 32
 
@@ -36,9 +36,11 @@ def _without_blas(a: Any, b: Any) -> bool:
     """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
     if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
         return False
-    if b.ndim == 0 or a.size * b.size <= INTEGER_SMALL * max(b.shape):
+    if b.ndim == 0 or a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * max(b.shape)):
         return False
-    return b.dtype.char != "?" or a.dtype.char != "?" or integer.share(a) * integer.share(b) <= DENSE
+    if b.dtype.char != "?" or a.dtype.char != "?":
+        return a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or integer.promising(a, b)
+    return integer.share(a) * integer.share(b) <= DENSE
 
 
 def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -73,16 +75,20 @@ def _look_pyscf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return len(sizes) > 1 and math.prod(sizes) > SMALL
 
 
-def _exact(problem: Contraction, product: integer.Product) -> Contraction:
-    """``problem`` with a route for dtypes that NumPy multiplies in loops; others are BLAS's already."""
+def _exact(problem: Contraction, product: integer.Product, plain: bool = False) -> Contraction:
+    """``problem`` with a route for dtypes that NumPy multiplies in loops; others are BLAS's already.
+
+    ``plain``: the call's arguments are two matrices and no more, so that its route runs for others of its kind.
+    """
     if problem.cost.kind != "integer":
         return problem
-    route = integer.half_route if problem.dtype.char == "e" else integer.route
-    return replace(problem, route=route(problem, product))
+    route = (integer.half_route if problem.dtype.char == "e" else integer.route)(problem, product)
+    return replace(problem, route=route if plain else replace(route, again=None))
 
 
 def _product(prepare: Callable[..., Contraction], *args: Any, product: integer.Product, **kwargs: Any) -> Contraction:
-    return _exact(prepare(*args, **kwargs), product)
+    plain = not kwargs and len(args) == 2 and all(type(a) is ndarray and a.ndim == 2 for a in args)
+    return _exact(prepare(*args, **kwargs), product, plain)
 
 
 def _of_tensordot(prepare: Callable[..., Contraction], a: Any, b: Any, axes: Any = 2) -> Contraction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from trnpy._host.pairwise import ROUTE_S
 from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import HYSTERESIS
+from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
@@ -25,24 +26,60 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k 
 SIGNIFICAND = 53  # of float64: sums below 2^53 are exact whatever their order
 SINGLE_SIGNIFICAND = 24  # of float32
 
+# Multiply-adds: 50 us of NumPy's loops over integers, 100 over float16, at least twice the cost of choosing a route. A
+# loop over bools takes as long for ten times as many (AMD EPYC, 2026-11).
+LEAST_OF_INTEGERS = volume(100_000)
+LONG = volume(27_000_000)  # multiply-adds from which products of all bits of int64 pay: 1.2 at 300 rows, 1.5 at 400
+LEAST: Mapping[str, int] = {"e": volume(30_000), "?": volume(1_000_000)}
+
+
+def least(dtype: np.dtype) -> int:
+    """Multiply-adds of ``dtype`` from which NumPy's loop takes longer than choosing a route."""
+    return LEAST.get(dtype.char, LEAST_OF_INTEGERS)
+
+
+def promising(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether a few elements suggest that a route pays: long integers of all bits take it for large operands only."""
+    if a.dtype.itemsize + b.dtype.itemsize < 8 or a.size * b.size > LONG * max(b.shape):
+        return True
+    return bool(_seen(a) * _seen(b) * max(b.shape) < 2**SIGNIFICAND)
+
+
+def _seen(a: np.ndarray) -> int:
+    """The largest of four elements of a; an empty array has none."""
+    return max([abs(a.item(a.size * i // 4)) for i in range(4)]) if a.size else 0
+
 
 def route(problem: Contraction, product: Product) -> Route:
-    """Exact ``product`` of the operands of ``problem``, which are integers or bools."""
-    p, (a, b), dtype, cost = problem.plan, problem.arrays, problem.dtype, problem.cost
-    k, elements = p.terms, math.prod(p.shape())
-    count = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
-    moved = 8.0 * count * (a.size + b.size + elements)
+    """Exact ``product`` of the operands of ``problem``, which are integers or bools.
 
-    def seconds(rates: HostRates) -> float:
-        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+    If only products of few digits pay, the route is priced for them, and refuses operands of larger values.
+    """
+    p, arrays, dtype, cost = problem.plan, problem.arrays, problem.dtype, problem.cost
+    k, elements = p.terms, math.prod(p.shape())
+    size = sum(a.size for a in arrays) + elements
+    whole = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
+
+    def by(count: int, rates: HostRates) -> float:
+        converted = 8.0 * count * size * CONVERSIONS / rates.copy_bytes_per_s
         return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
 
-    def run() -> Any:
-        if dtype.kind == "b" and any_s(a, b, k, elements) < HYSTERESIS * seconds(current_rates()):
-            raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
+    def pays(count: int, rates: HostRates) -> bool:
+        return by(count, rates) * HYSTERESIS <= cost.host_s(rates, dtype)
+
+    def seconds(rates: HostRates) -> float:
+        return by(whole if pays(whole, rates) else 1, rates)
+
+    def again(a: np.ndarray, b: np.ndarray) -> Any:
+        rates = current_rates()
+        if dtype.kind == "b":
+            if any_s(a, b, k, elements) < HYSTERESIS * seconds(rates):
+                raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
+        elif not pays(whole, rates) and largest_sum(a, b, k) >= 2**SIGNIFICAND:
+            raise Unsupported(Reason.VALUE, "values so large that products of digits take longer")
         return exact(product, a, b, k, dtype)
 
-    return Route("exact float64 products", seconds, run)
+    return Route("exact float64 products", seconds, lambda: again(*arrays), again=again)
 
 
 def half_route(problem: Contraction, product: Product) -> Route:
@@ -54,15 +91,17 @@ def half_route(problem: Contraction, product: Product) -> Route:
         converted = moved * CONVERSIONS / rates.copy_bytes_per_s
         return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
 
-    def run() -> Any:
-        a, b = arrays
-        found = np.asarray(product(a.astype(single), b.astype(single)))
-        with np.errstate(over="ignore"):
+    def again(a: np.ndarray, b: np.ndarray) -> Any:
+        with np.errstate(all="ignore"):  # NumPy's loop decides of what numbers it complains, and in which words
+            found = np.asarray(product(a.astype(single), b.astype(single)))
             result = found.astype(problem.dtype)
-        guards.finite(result)  # if a sum overflows, NumPy decides the result
+        if not guards.all_finite(found) or not guards.all_finite(result):
+            raise Unsupported(Reason.VALUE, "infs or NaNs, or a sum that overflows")
+        if np.geterr()["under"] != "ignore" and (np.abs(found)[found != 0] < np.finfo(result.dtype).tiny).any():
+            raise Unsupported(Reason.VALUE, "a result that underflows")
         return result[()] if problem.scalar else result
 
-    return Route("float32 products", seconds, run)
+    return Route("float32 products", seconds, lambda: again(*arrays), again=again)
 
 
 def digit_bits(k: int) -> int:
@@ -84,7 +123,7 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     """
     if dtype.kind == "b":
         return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
-    largest = _magnitude(a) * _magnitude(b) * k
+    largest = largest_sum(a, b, k)
     if largest < 2**SIGNIFICAND:
         real = np.float32 if largest < 2**SINGLE_SIGNIFICAND else np.float64
         return np.asarray(product(a.astype(real), b.astype(real))).astype(np.int64).astype(dtype)
@@ -120,6 +159,12 @@ def share(a: np.ndarray) -> float:
     flat = a.ravel("K") if a.flags.forc else a.flat  # no copy
     seen = flat[:: max(a.size // SAMPLE | 1, 1)]  # an odd step: a power of two would stay in one column
     return float(np.count_nonzero(seen)) / seen.size
+
+
+def largest_sum(a: np.ndarray, b: np.ndarray, k: int) -> int:
+    """A bound of the sums of k products; of all numbers of the dtypes if these are so small that it does not matter."""
+    bound = 2 ** (8 * (a.dtype.itemsize + b.dtype.itemsize)) * k
+    return bound if bound < 2**SINGLE_SIGNIFICAND else _magnitude(a) * _magnitude(b) * k
 
 
 def _magnitude(a: np.ndarray) -> int:
