@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from pathlib import Path
 from conformance.nki._examples import examples
 from conformance.nki._guides import guide_kernels
 from conformance.nki._library import main as library
-from conformance.nki._ours import MACHINES, cells
+from conformance.nki._ours import CASES, MACHINES, cells
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
 from conformance.nki._spectral import main as spectral
@@ -57,6 +58,11 @@ def outcomes(folder: Path) -> Iterator[Outcome]:
         yield from guide_kernels(root, Path(scratch))
 
 
+def _progress(name: str) -> None:
+    """Say on standard error which kernel is being traced: all of them take minutes."""
+    print(f"{list(CASES).index(name) + 1} of {len(CASES)}: {name}", file=sys.stderr, flush=True)
+
+
 def _own_kernels(options: argparse.Namespace) -> int:
     """Print the table of trnpy's own kernels: front ends and machines side by side."""
     try:
@@ -64,7 +70,7 @@ def _own_kernels(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"conformance nki: {error}")
         return 2
-    found = list(cells(dialects))
+    found = list(cells(dialects, begun=_progress))
     refused = [f for c in found for f in c.found]
     if options.json:
         plain = [{**asdict(c), "shown": c.shown} for c in found]

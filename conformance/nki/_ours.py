@@ -7,7 +7,8 @@ speed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +128,10 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "mp2_energy": (
         _case(_digits(4, 300, 600), (3, 600), (1, 5), _integers(2, 3), _integers(4, 2), span=150),
         _case((1, 300, 600), (3, 600), (1, 5), _integers(2, 3), span=150, exchange=False),
+        _case(
+            _digits(4, 300, 600), (3, 600), (1, 5), _integers(2, 3), _integers(4, 2), span=150, repeats=False,
+            biases=False,
+        ),
     ),
     "orthonormal_polar": (
         _case((160, 160), (160, 160), (160, 96), (4, 3), (2, 3)),
@@ -139,8 +144,12 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "probes.exact_sums": (_case(_digits(256, 128), _digits(256, 64)),),
     "probes.float32_products": (_case((128, 128), (128, 64)),),
     "probes.integer_sums": (_case(_integers(128, 64), _integers(128, 64)),),
+    "probes.register_offsets": (_case((5, 64)),),
     "probes.remainders": (_case((128, 64)),),
+    "probes.repeated_rows": (_case((128, 64), _integers(1, 1)),),
     "probes.rounding": (_case((128, 64)),),
+    "probes.sums_of_loops": (_case(_digits(3, 128 * 128), _digits(128, 64)),),
+    "probes.transposes": (_case(_digits(128, 128)),),
     "sampled_matmul": (
         _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8)),
         _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8), (256, 128), _integers(1, 8)),
@@ -149,6 +158,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "schwarz_screened_spmm": (
         _case((512, 150), (512, 64), (1, 150), m_tiles=1, k_tiles=1),
         _case(_digits(7, 512, 150), _digits(7, 512, 64), (1, 150), m_tiles=1, k_tiles=1),
+        _case((512, 150), (512, 64), (1, 150), m_tiles=1, k_tiles=1, repeats=False),
     ),
     "syrk": (
         _case((300, 200), tiles=1, k_tiles=1),
@@ -175,20 +185,33 @@ CASES: Mapping[str, tuple[Case, ...]] = {
 }  # fmt: skip
 
 
+def _in_source(name: str, nki: Dialect) -> frozenset[Finding]:
+    return frozenset(lint_file(source(name), located(name)[1], (nki,)))
+
+
+@functools.cache
+def _in_launches(name: str, nki: Dialect, target: str) -> frozenset[Finding]:
+    found: set[Finding] = set()
+    for case in CASES[name]:
+        found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", nki))
+    return frozenset(found)
+
+
 def cell(name: str, nki: Dialect, target: str) -> Cell:
     """All findings for one kernel, front end and machine."""
-    function = located(name)[1]
-    found = set(lint_file(source(name), function, (nki,)))
     way = TRACER if nki == PARSER else nki  # what a parser refuses is found in the source already
-    for case in CASES[name]:
-        found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", way))
+    found = _in_source(name, nki) | _in_launches(name, way, target)
     counted = {f for f in found if f.severity == "E" or f.rule in BACKEND}
     return Cell(name, nki, target, tuple(sorted(counted)))
 
 
-def cells(dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None = None) -> Iterator[Cell]:
-    """One cell for each kernel, front end and machine."""
+def cells(
+    dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None = None,
+    begun: Callable[[str], None] = lambda name: None,
+) -> Iterator[Cell]:  # fmt: skip
+    """One cell for each kernel, front end and machine; ``begun`` is called with each kernel's name before its cells."""
     for name in CASES if names is None else names:
+        begun(name)
         for nki in dialects:
             for target in MACHINES:
                 yield cell(name, nki, target)
