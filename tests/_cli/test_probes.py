@@ -38,8 +38,8 @@ def test_all_is_as_expected_on_the_simulator(capsys):
     assert probed("simulator", "trn2").content == Facts()
 
 
-def test_there_are_seven_probes_and_every_kernel_is_checked():
-    assert len({c.kernel for c in probes.PROBES}) == 7
+def test_there_are_eleven_probes_and_every_kernel_is_checked():
+    assert len({c.kernel for c in probes.PROBES}) == 11
     twins = {p.name.removesuffix("_reference.py") for p in FOLDER.rglob("*_reference.py")} - {"probes"}
     between_cores = {"exchange"}  # of which a probe has one
     assert twins - between_cores == {c.kernel for c in probes.KERNELS}
@@ -106,6 +106,35 @@ def test_without_integer_sums_nothing_is_launched(capsys):
         with pytest.raises(Refused, match="kernels find their blocks"):
             call()
     assert not e.counters.launches
+
+
+@pytest.mark.parametrize("wrong", ["transposes", "register_offsets", "sums_of_loops"])
+def test_without_transposes_offsets_and_loops_nothing_is_launched(wrong, capsys):
+    assert probes.report(DeviceEngine(Odd(f"probes.{wrong}", largest))) == 1
+    assert "float64: on the host\nintegers: on the host\nfloat32: on the host" in capsys.readouterr().out
+    assert not probed("simulator", "trn2").content.blocks
+    e, a = DeviceEngine(SimulatorRuntime(TRN2)), np.ones((3, 3), "f4")
+    for call in (lambda: e.matmul(a, a), lambda: e.gram(a), lambda: e.put(a.astype("f8"))):
+        with pytest.raises(Refused, match="probes found transposes, offsets in registers or loops wrong"):
+            call()
+    assert not e.counters.launches and e.format(np.dtype("f8")) == ""
+
+
+def test_kernels_take_another_form_on_a_device_that_answered_otherwise(capsys):
+    assert probes.report(DeviceEngine(Odd("probes.repeated_rows", largest))) == 1
+    assert probed("simulator", "trn2").content == Facts(repeats=False)
+    launched = []
+
+    class Noted(SimulatorRuntime):
+        def run(self, name, /, *operands, **parameters):
+            launched.append((name, {k: v for k, v in parameters.items() if k in ("repeats", "biases")}))
+            return super().run(name, *operands, **parameters)
+
+    for check in probes.KERNELS:
+        if check.kernel in ("mp2_energy", "schwarz_screened_spmm", "axpby"):
+            assert not probes.run(DeviceEngine(Noted(TRN2), facts=Facts(repeats=False, biases=False)), check).differs
+    both = {"repeats": False, "biases": False}
+    assert launched == [("axpby", {}), ("mp2_energy", both), ("schwarz_screened_spmm", {"repeats": False})]
 
 
 def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):

@@ -98,6 +98,23 @@ def _below_2_24() -> Operands:
     return (_rng(10).integers(-(2**24) + 1, 2**24, (128, N)).astype(np.float32),)
 
 
+def _numbers() -> Operands:
+    return (_bfloat16(_rng(43).standard_normal((128, 128)).astype(np.float32)),)
+
+
+def _row_of_many() -> Operands:
+    return _rng(44).standard_normal((128, N)).astype(np.float32), np.array([[37 * N + 5]], np.int32)
+
+
+def _few_rows() -> Operands:
+    return (_rng(45).standard_normal((5, N)).astype(np.float32),)
+
+
+def _stack_of_tiles() -> Operands:
+    a, b = _rng(46).integers(-8, 8, (3, 128 * 128)), _rng(47).integers(-8, 8, (128, N))
+    return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
+
+
 PROBES = (
     Check("probes.exact_sums", "PSUM sums integers exactly below 2^24", _sums, decides="exact_sums"),
     Check("probes.exact_sums", "and below 2^22", _short_sums, decides="short_sums"),
@@ -113,6 +130,16 @@ PROBES = (
     Check("probes.byte_reads", "every eighth byte is read as a number", _digit_bytes, {"width": 8}),
     Check("probes.denormals", "float32 keeps numbers below 2^-126", _denormals, decides="denormals"),
     Check("probes.remainders", "a cast to int32 rounds, and remainders are exact", _below_2_24),
+    Check(
+        "probes.rounding", "ScalarE alone does, with a number as bias", _halves,
+        answer=lambda outputs: np.asarray(outputs)[:128], decides="biases",
+    ),
+    Check("probes.transposes", "TensorE transposes bfloat16 exactly", _numbers, decides="transposes"),
+    Check(
+        "probes.repeated_rows", "a transfer repeats a row from a run-time address", _row_of_many, decides="repeats"
+    ),
+    Check("probes.register_offsets", "a register is the offset of a transfer", _few_rows, decides="offsets"),
+    Check("probes.sums_of_loops", "two loops use PSUM one after the other", _stack_of_tiles, decides="loops"),
 )  # fmt: skip
 
 
@@ -360,7 +387,7 @@ def report(engine: Engine) -> int:
     digits = f"{found.bits}-bit digits" if found.bits else "on the host"
     print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
     single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"
-    single = single if found.integer_sums else "on the host"
+    single = single if found.blocks else "on the host"
     print(f"float32: {single}\nkept in {path}")
     wrong = sum(bool(o.differs) for o in outcomes)
     print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")

@@ -112,6 +112,8 @@ class DeviceEngine:
         """The format that TensorE multiplies for products of ``dtype``; "" if no single format is accurate enough."""
         if not self.facts.integer_sums:
             raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
+        if not self.facts.blocks:
+            raise Refused("probes found transposes, offsets in registers or loops wrong, which kernels need for blocks")
         precision = current_policy().products
         if precision != "matched" and dtype.kind in "fc":
             return NAMED[precision]
@@ -128,7 +130,7 @@ class DeviceEngine:
         form = NAMED.get(current_policy().products, "")
         if not form and dtype.char in "fF" and self.facts.float32_products:
             form = "float32"
-        exact = self.facts.digits if not form else self.facts.integer_sums
+        exact = self.facts.digits if not form else self.facts.blocks
         if not exact or (form == "float32" and not self.facts.float32_products):
             return ""
         return form or BY_DIGITS
@@ -142,7 +144,7 @@ class DeviceEngine:
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         """Launch a kernel. Its outputs stay on the device; arrays among the operands are sent to it."""
-        return self.runtime.run(name, *map(self._operand, operands), **parameters)
+        return self.runtime.run(name, *map(self._operand, operands), **parameters, **self.facts.form(name))
 
     def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
         return (self,)

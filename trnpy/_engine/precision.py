@@ -79,6 +79,11 @@ def underflow(arrays: tuple[np.ndarray, ...]) -> bool:
     return False
 
 
+FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # of kernels with another form, by fact
+    {"mp2_energy": ("repeats", "biases"), "schwarz_screened_spmm": ("repeats",)}
+)
+
+
 @record()
 class Facts:
     """What probes found of a device (trnpy doctor --probe); before they have run, what its documentation suggests."""
@@ -89,11 +94,25 @@ class Facts:
     float32_products: bool = True  # TensorE's float32 product is accurate; if not, bf16 slices are multiplied
     splits: bool = True  # float64_digits answers as its twin; if not, the host makes the digits of float64
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
+    transposes: bool = True  # TensorE transposes bfloat16 into the format of PSUM that kernels use
+    offsets: bool = True  # a loop's register is the offset of a transfer: needed by kernels of many blocks
+    loops: bool = True  # two device loops use PSUM one after the other: needed by them, too
+    repeats: bool = True  # a transfer repeats a row on all partitions from a run-time address; if not, in two transfers
+    biases: bool = True  # ScalarE adds a number and rounds to nearest even; if not, VectorE does
+
+    @property
+    def blocks(self) -> bool:
+        """Whether kernels find and turn their blocks: nothing is launched otherwise."""
+        return self.integer_sums and self.transposes and self.offsets and self.loops
+
+    def form(self, kernel: str) -> dict[str, bool]:
+        """Parameters of a launch of ``kernel`` that choose its form for this device; none where the usual one works."""
+        return {name: False for name in FORMS.get(kernel, ()) if not getattr(self, name)}
 
     @property
     def bits(self) -> int:
         """Bits of the widest digits whose products are exact: 8, or 7 (float64 only), or 0 if none are."""
-        if not self.integer_sums:
+        if not self.blocks:
             return 0
         return 8 if self.exact_sums else 7 if self.short_sums else 0
 

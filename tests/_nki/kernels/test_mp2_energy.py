@@ -211,3 +211,12 @@ def test_what_it_refuses():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"expected|at most"):
             reference.check(**{**good, **bad})
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("forms", [{"repeats": False}, {"biases": False}, {"repeats": False, "biases": False}], ids=str)
+def test_other_forms_give_the_same_numbers(target, forms):
+    (a, gaps), (cells, others) = spin(4, 140, 2, 300, 0), tables(2, 2, 150)
+    operands = a, gaps, units_of(a, a), cells, others
+    usual, other = (run(KERNEL, operands, {"span": 150, **f}, target=target).outputs for f in ({}, forms))
+    np.testing.assert_array_equal(other, usual)

@@ -199,6 +199,10 @@ def _answers(times: int) -> Callable[..., Outputs]:
     return lambda x, *_: (((times * x.shape[0], x.shape[1]), _name(x.dtype)),)
 
 
+def _sums_of_loops(a: Any, b: Any) -> Outputs:
+    return (((2 * a.shape[0], TILE * b.shape[1]), FLOAT32),)
+
+
 def _byte_reads(x: Any, width: int) -> Outputs:
     return (((2 * TILE, x.shape[1] // width), BFLOAT16),)
 
@@ -216,6 +220,7 @@ TABLE: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "schwarz_screened_spmm": _schwarz_screened_spmm, "exchange": _exchange,
         "probes.exact_sums": _sums, "probes.float32_products": _sums, "probes.rounding": _answers(2),
         "probes.integer_sums": _answers(1), "probes.byte_reads": _byte_reads, "probes.denormals": _answers(2),
-        "probes.remainders": _answers(1),
+        "probes.remainders": _answers(1), "probes.transposes": _answers(1), "probes.repeated_rows": _answers(1),
+        "probes.register_offsets": _answers(1), "probes.sums_of_loops": _sums_of_loops,
     }
 )  # fmt: skip

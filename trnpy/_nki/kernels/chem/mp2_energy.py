@@ -36,7 +36,20 @@ PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, t
 
 
 @nki.jit
-def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True, k_tiles=8):
+def mp2_energy(
+    a,
+    gaps,
+    units,
+    cells,
+    others=None,
+    b=None,
+    gaps_b=None,
+    span=128,
+    exchange=True,
+    k_tiles=8,
+    repeats=True,
+    biases=True,
+):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
     The first place of each table is the sum of the others, by which the host notices numbers that changed on the way.
@@ -48,6 +61,9 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
     cells: (2, count) int32, the first columns of ``span`` rows a and of ``span`` columns b of T; with
     ``exchange`` both are the same range of virtuals. others: (4, count), with exchange, the first columns of two
     blocks whose ranges are exchanged: (P of i, Q of j, Q of i, P of j).
+
+    Forms for a device where probes gave another answer: without ``repeats`` no transfer repeats a row on all
+    partitions from a run-time address, and without ``biases`` VectorE rounds instead of ScalarE.
     """
     right, gaps_right = (a, gaps) if b == None else (b, gaps_b)  # noqa: E711 - NKI has no `is`
     count = cells.shape[1]
@@ -56,6 +72,9 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
     out = nl.ndarray((length, TILE, PARTS), dtype=nl.float32, buffer=nl.shared_hbm)
     job = _job(a=a, right=right, gaps=gaps, gaps_right=gaps_right, units=units, span=span, k_tiles=k_tiles)
     job["out"] = out
+    job["biases"] = biases
+    if not repeats:
+        job["row"] = nl.ndarray((3, span), dtype=nl.float32, buffer=nl.private_hbm)
     first, second = job["stores"]
     own = first if exchange else None
     _clear(job=job)
@@ -129,7 +148,7 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "total": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
-        "masked": _work(span=wide), "tail": None, "out": None,
+        "masked": _work(span=wide), "tail": None, "out": None, "row": None, "biases": True,
         # What spares VectorE: GpSimd of trn1 adds no floating-point tiles.
         "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
     }  # fmt: skip
@@ -202,11 +221,18 @@ def _square(job, table, sides, t, store, partner, whole, column):
 def _load_gaps(job, at):
     """Gaps of the columns, on every partition, and of the rows, a partition each."""
     span = job["span"]
+    repeated = TILE if job["row"] == None else 1  # noqa: E711 - NKI has no `is`
     for k in range(3):
         source = flat(job["gaps_b"]).ap(
-            pattern=[[0, TILE], [1, span]], offset=k * job["gaps_b"].shape[1], scalar_offset=at[1], indirect_dim=0
+            pattern=[[0, repeated], [1, span]], offset=k * job["gaps_b"].shape[1], scalar_offset=at[1], indirect_dim=0
         )
-        nisa.dma_copy(dst=job["spread"][k], src=source)
+        if repeated == TILE:
+            nisa.dma_copy(dst=job["spread"][k], src=source)
+        else:
+            nisa.dma_copy(dst=job["row"][k : k + 1, :], src=source)
+            nisa.dma_copy(
+                dst=job["spread"][k], src=flat(job["row"]).ap(pattern=[[0, TILE], [1, span]], offset=k * span)
+            )
     for r in range(job["tiles"]):
         height = min(TILE, span - r * TILE)
         source = flat(job["gaps"]).ap(
@@ -277,6 +303,16 @@ def _products(job, r, depth, half, begun, used):
     return used
 
 
+def _round(job, dst, between, data):
+    """The nearest integers of ``data``."""
+    if job["biases"]:
+        nisa.activation(dst=between, op=nl.copy, data=data, bias=ROUNDER)
+        nisa.activation(dst=dst, op=nl.copy, data=between, bias=-ROUNDER)
+    else:
+        nisa.tensor_scalar(dst=between, data=data, op0=nl.add, operand0=ROUNDER)
+        nisa.tensor_scalar(dst=dst, data=between, op0=nl.subtract, operand0=ROUNDER)
+
+
 def _energies(job, r, store, column):
     """What rows r of T add to the sums, but for what TensorE adds."""
     span, work = job["span"], job["works"][r % SETS]
@@ -301,14 +337,12 @@ def _energies(job, r, store, column):
         _sum(job=job, work=work, pairs=((t, u),), kind=0, place=place, height=height)
         return
     # T = H + t
-    nisa.activation(dst=rounded, op=nl.copy, data=high, bias=ROUNDER)
-    nisa.activation(dst=h, op=nl.copy, data=rounded, bias=-ROUNDER)
+    _round(job=job, dst=h, between=rounded, data=high)
     nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=job["side"])
     nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=job["side"])
     # G, the integer nearest to H / D, and z
     nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
-    nisa.activation(dst=rounded, op=nl.copy, data=first, bias=ROUNDER)
-    nisa.activation(dst=g, op=nl.copy, data=rounded, bias=-ROUNDER)
+    _round(job=job, dst=g, between=rounded, data=first)
     nisa.scalar_tensor_tensor(dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=job["side"])
     nisa.scalar_tensor_tensor(dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g)

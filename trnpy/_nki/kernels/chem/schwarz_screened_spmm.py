@@ -21,11 +21,11 @@ TILE_N = 512  # columns of one PSUM bank
 
 
 @nki.jit
-def schwarz_screened_spmm(a, b, counts, words=3, m_tiles=4, k_tiles=2):
+def schwarz_screened_spmm(a, b, counts, words=3, m_tiles=4, k_tiles=2, repeats=True):
     """(M, N) float32, or of digits (words, M, N) int32, of a (K, M) float32 or (s, K, M) bfloat16, and b alike.
 
     counts: (1, M) float32, of how many first rows of K each row of the result is made; K a multiple of 128. b may have
-    more rows of K.
+    more rows of K. Without ``repeats`` no transfer repeats a row on all partitions from a run-time address.
     """
     digits = a.shape[0] if len(a.shape) == 3 else 0
     m, n = a.shape[-1], b.shape[-1]
@@ -35,6 +35,9 @@ def schwarz_screened_spmm(a, b, counts, words=3, m_tiles=4, k_tiles=2):
     job["plane"] = m * n
     job["row"] = n
     job["counts"] = counts
+    job["one"] = None
+    if not repeats:
+        job["one"] = nl.ndarray((1, min(m, m_tiles * TILE)), dtype=nl.float32, buffer=nl.private_hbm)
     m_pieces, n_pieces = pieces(extent=m, block=m_tiles * TILE), pieces(extent=n, block=TILE_N)
     for m_piece in m_pieces:
         m0, m_size, m_count = m_piece
@@ -96,7 +99,11 @@ def _block(job, at):
     """One block: all of K, and the carries after it."""
     k, chunk, m_size, n_size = job["a"].shape[-2], job["k_tiles"] * TILE, job["m_size"], job["n_size"]
     counts = blocks.tile(job=job, shape=(TILE, m_size), dtype=nl.float32)
-    nisa.dma_copy(dst=counts, src=view(x=job["counts"], at=at[0], pattern=[[0, TILE], [1, m_size]]))
+    if job["one"] == None:  # noqa: E711 - NKI has no `is`
+        nisa.dma_copy(dst=counts, src=view(x=job["counts"], at=at[0], pattern=[[0, TILE], [1, m_size]]))
+    else:
+        nisa.dma_copy(dst=job["one"][:, 0:m_size], src=view(x=job["counts"], at=at[0], pattern=[[0, 1], [1, m_size]]))
+        nisa.dma_copy(dst=counts, src=job["one"].ap(pattern=[[0, TILE], [1, m_size]]))
     sums = []
     for i in range(0, m_size, TILE):
         sums.append(job["sums"][i // TILE][0][0 : min(TILE, m_size - i), 0:n_size])

@@ -7,6 +7,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from ..shared.blocks import flat, turned_format
+
 ROWS = 128
 ROUNDER = 1.5 * 2.0**23  # added and taken away again it leaves the nearest integer
 HALF = 128.0
@@ -116,6 +118,82 @@ def remainders(x):
     nisa.scalar_tensor_tensor(dst=rest, data=quotient, op0=nl.multiply, operand0=-BASE, op1=nl.add, operand1=source)
     nisa.dma_copy(dst=out, src=rest)
     return out
+
+
+@nki.jit
+def transposes(x):
+    """(128, 128) bfloat16: x^T of x (128, 128) by TensorE, into PSUM of the format that kernels use."""
+    out, source = _answer(x=x, answers=1)
+    bank = nl.ndarray((ROWS, ROWS), dtype=turned_format(dtype=x.dtype), buffer=nl.psum)
+    result = nl.ndarray((ROWS, ROWS), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.nc_transpose(dst=bank, data=source, engine=nisa.engine.tensor)
+    nisa.tensor_copy(dst=result, src=bank, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@nki.jit
+def repeated_rows(x, at):
+    """(128, N) float32: on every partition the N numbers of x (128, N) float32 from element at (1, 1) int32 on."""
+    out, n = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm), x.shape[1]
+    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=here, src=at)
+    rows = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    source = flat(x).ap(pattern=[[0, ROWS], [1, n]], offset=0, scalar_offset=here, indirect_dim=0)
+    nisa.dma_copy(dst=rows, src=source)
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+@nki.jit
+def register_offsets(x):
+    """x (turns, N) float32, copied row by row in a device loop whose register is the offset."""
+    turns, n = x.shape
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+
+    def turn(t):
+        row = nl.ndarray((1, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=row, src=x.ap(pattern=[[n, 1], [1, n]], offset=0, scalar_offset=t, indirect_dim=0))
+        nisa.dma_copy(dst=out.ap(pattern=[[n, 1], [1, n]], offset=0, scalar_offset=t, indirect_dim=0), src=row)
+
+    nl.fori_loop(0, nisa.register_alloc(turns), turn)
+    return out
+
+
+@nki.jit
+def sums_of_loops(a, b):
+    """(2 turns, 128 N) float32: a[t]^T b of a (turns, 128 * 128) and b (128, N) in bfloat16, by two loops in turn.
+
+    PSUM of each loop is made in its body, and the second may lie where the first one was.
+    """
+    turns, n = a.shape[0], b.shape[1]
+    out = nl.ndarray((2 * turns, ROWS * n), dtype=nl.float32, buffer=nl.shared_hbm)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=right, src=b)
+
+    def first(t):
+        _multiplied(a=a, right=right, out=out, t=t, offset=0)
+
+    def second(t):
+        _multiplied(a=a, right=right, out=out, t=t, offset=turns * ROWS * n)
+
+    nl.fori_loop(0, nisa.register_alloc(turns), first)
+    nl.fori_loop(0, nisa.register_alloc(turns), second)
+    return out
+
+
+def _multiplied(a, right, out, t, offset):
+    """a[t]^T right to row t of out, ``offset`` elements on."""
+    n = right.shape[1]
+    left = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
+    bank = nl.ndarray((ROWS, n), dtype=nl.float32, buffer=nl.psum)
+    total = nl.ndarray((ROWS, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a.ap(pattern=[[ROWS, ROWS], [1, ROWS]], offset=0, scalar_offset=t, indirect_dim=0))
+    nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=False)
+    nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=True)
+    nisa.tensor_copy(dst=total, src=bank, engine=nisa.engine.vector)
+    target = out.ap(pattern=[[n, ROWS], [1, n]], offset=offset, scalar_offset=t, indirect_dim=0)
+    nisa.dma_copy(dst=target, src=total)
 
 
 def _answer(x, answers):

@@ -38,3 +38,25 @@ def denormals(x):  # type: ignore[no-untyped-def]
 def remainders(x):  # type: ignore[no-untyped-def]
     """Exact, in [-128, 128]."""
     return (x.astype(np.float64) - 256 * np.rint(x.astype(np.float64) / 256)).astype(np.float32)
+
+
+def transposes(x):  # type: ignore[no-untyped-def]
+    """The transpose, bit for bit."""
+    return x.T.copy()
+
+
+def repeated_rows(x, at):  # type: ignore[no-untyped-def]
+    """The same numbers on every partition."""
+    start = int(at[0, 0])
+    return np.tile(x.reshape(-1)[start : start + x.shape[1]], (x.shape[0], 1))
+
+
+def register_offsets(x):  # type: ignore[no-untyped-def]
+    """Every row in its place."""
+    return x.copy()
+
+
+def sums_of_loops(a, b):  # type: ignore[no-untyped-def]
+    """Twice each product, from either loop."""
+    left, right = a.reshape(-1, 128, 128).astype(np.float32), b.astype(np.float32)
+    return np.tile((2 * left.transpose(0, 2, 1) @ right).reshape(len(a), -1), (2, 1))
