@@ -22,7 +22,7 @@ from trnpy.xp._evaluate import write
 from trnpy.xp._fields import Held
 from trnpy.xp._graph import SCALARS, Node, assigned, compute, leaf, record, settle
 from trnpy.xp._nodes import Small, may_change, resting
-from trnpy.xp._views import Step, as_dtype, followed, imag, item, pattern, real, reshaped
+from trnpy.xp._views import Step, as_dtype, as_options, followed, imag, item, pattern, real, reshaped
 
 DEVICE = "trnpy"  # all Arrays: where an operation is computed is decided for each, as for NumPy's arrays
 _OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # exports no array that must not be written
@@ -150,7 +150,7 @@ class Array(Held):
             value = value if known is None else known
         return value  # type: ignore[no-any-return]
 
-    def _part(self, function: Callable[..., Any], options: dict[str, Any], made: Any = None) -> Array:
+    def _part(self, function: Callable[..., Any], options: Any, made: Any = None) -> Array:
         """The view that a function of NumPy makes; a copy where it makes one."""
         value = self._known()
         steps = (*self._steps, (function, options))
@@ -162,9 +162,9 @@ class Array(Held):
             if made is None:
                 return Array._of(record(function, (node,), options, options["shape"], node.dtype))
             view._from, view._node = node if root is self else root._node, None
-            view._node = record(function, (node,), options, made.shape, made.dtype)
+            view._node = record(function, (node,), as_options(function, options), made.shape, made.dtype)
         else:
-            made = function(value, **options) if made is None else made
+            made = at(value, steps[-1:]) if made is None else made
             if type(made) is not np.ndarray or not _shares(made, value):
                 return Array._of(np.asarray(made) if made.base is None else made.copy())
             view._node, view._from = made, self._source()
@@ -228,14 +228,12 @@ class Array(Held):
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
-    @property
-    def T(self) -> Array:
+    def _matrix_turned(self) -> Array:
         if self.ndim != 2:
             raise ValueError("T needs two dimensions; of stacks of matrices, mT is the transpose")
-        return self.mT
+        return self._turned()
 
-    @property
-    def mT(self) -> Array:
+    def _turned(self) -> Array:
         value = self._known()
         return self._part(np.matrix_transpose, {}, None if value is None else value.mT)
 
@@ -258,7 +256,7 @@ class Array(Held):
     def view(self, dtype: Any = None) -> Array:
         """The same memory, as another dtype if one is given."""
         if dtype is None:
-            return self._part(item, {"key": (Ellipsis,)})
+            return self._part(item, (Ellipsis,))
         self._ready()
         return self._part(as_dtype, {"dtype": np.dtype(dtype)})
 
@@ -292,7 +290,8 @@ class Array(Held):
         shared = not memory.flags.writeable or (root._value is None and (node.lent or node.uses))
         if shared and not copy:
             return self._shown()
-        root._value, root._node = memory.copy("K") if shared else memory, None
+        # As a view, which says that others may write the memory: records copy it, and no result takes it.
+        root._value, root._node = (memory.copy("K") if shared else memory).view(), None
         return self._ready().view()
 
     def _shown(self) -> np.ndarray:
@@ -409,7 +408,7 @@ class Array(Held):
             return Array._of(_rules.at_once(item, self._operand(), key=_host(key)))
         if len(items) == self.ndim and all(isinstance(x, (int, np.integer)) for x in items):
             return self._element(items)
-        return self._part(item, {"key": items})
+        return self._part(item, items)
 
     def _element(self, key: tuple[Any, ...]) -> Array:
         """One element: not a view, as in NumPy."""
@@ -498,7 +497,7 @@ def operand(x: Any) -> Any:
         return x
     if isinstance(x, np.ndarray) and type(x) is np.ndarray and x.dtype.kind in "biufc":
         if x.size <= Small.elements:
-            return x
+            return x.view()  # whose memory is not an Array's
         changes = may_change(x)
         return leaf(x, copy=changes, lent=not changes)
     if isinstance(x, np.generic) and x.dtype.kind in "biufc":

@@ -15,8 +15,8 @@ import numpy as np
 
 from trnpy.xp._nodes import Node
 
-BLOCK = 2**13  # elements of a block: 64 KiB in float64, of which a chain has several in a cache of 1 MiB
-LEAST = 4 * BLOCK  # elements of an array that is computed in blocks
+BLOCK = 2**15  # elements of a block: 256 KiB in float64, of which a chain has three or four in a cache of 1 MiB
+LEAST = 2 * BLOCK  # elements of an array that is computed in blocks
 FUNCTIONS: set[Any] = {operator.pow}  # elementwise ones that are no ufuncs
 
 

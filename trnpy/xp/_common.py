@@ -35,7 +35,8 @@ def direct(fast: Callable[..., Any], operands: int, *names: str) -> Callable[[Ca
     """Decorator: call NumPy's ``fast`` for small Arrays, by position, and options of these names."""
 
     def chosen(slow: Callable[..., Any]) -> Callable[..., Any]:
-        found = Direct(fast, slow, operands, names)
+        keeps = isinstance(fast, np.ufunc) and ("d" * operands + "->d") in fast.types
+        found = Direct(fast, slow, operands, keeps, names)
         return found if found is slow else functools.update_wrapper(found, slow)
 
     return chosen

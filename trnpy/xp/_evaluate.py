@@ -317,10 +317,15 @@ def write(a: np.ndarray, steps: Any, key: Any, value: Any) -> None:
         a.flat[followed(np.arange(a.size).reshape(a.shape), steps)[key]] = value
 
 
+def item(a: np.ndarray, *, key: Any) -> Any:
+    """An element or a part. As the step to a view, the index is in the place of the options."""
+    return a[key]
+
+
 def followed(a: np.ndarray, steps: Any) -> np.ndarray:
     """The view of an array to which steps lead."""
     for function, options in steps:
-        a = function(a, **options)
+        a = a[options] if function is item else function(a, **options)
     return a
 
 

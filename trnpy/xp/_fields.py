@@ -22,7 +22,7 @@ except ImportError:  # installed without a C compiler: Python computes the same
             array._steps = ()
             return array
 
-    def Direct(fast: Any, slow: Any, operands: int, names: tuple[str, ...]) -> Any:  # type: ignore[no-redef]
+    def Direct(fast: Any, slow: Any, operands: int, keeps: bool, names: tuple[str, ...]) -> Any:  # type: ignore[no-redef]
         """The Python function itself."""
         return slow
 

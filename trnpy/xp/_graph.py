@@ -29,7 +29,7 @@ def record(
     """The node of an operation, or its result if it needs no node: of arrays and scalars only."""
     if not recorded(inputs):
         return now(function, inputs, options)
-    inputs = tuple([leaf(x, copy=True) if isinstance(x, np.ndarray) else x for x in inputs])
+    inputs = tuple([_fixed(x) if isinstance(x, np.ndarray) else x for x in inputs])
     depth = 0
     for x in inputs:
         if isinstance(x, Node):
@@ -43,6 +43,14 @@ def record(
     if depth > MOST_PENDING or GraphCounters.copied > LARGEST_COPIES:
         settle(node)
     return node
+
+
+def _fixed(x: np.ndarray) -> Node:
+    """The node of the values of a small Array, which is copied when it is written next, or of a copy of a view's."""
+    if x.base is None and x.flags.owndata:
+        x.flags.writeable = False
+        return leaf(x, lent=True)
+    return leaf(x, copy=True)
 
 
 def now(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:

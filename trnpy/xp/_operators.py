@@ -182,9 +182,12 @@ def attach() -> None:
     changing = {name: _in_place(name, f) for name, f in _OPERATORS.items()} | {"matmul": _imatmul}
     others = {name: _unary(f) for name, f in _UNARY.items()} | {name: _binary(f) for name, f in _COMPARISONS.items()}
     others |= {"getitem": Array._getitem, "setitem": Array._setitem}
+    turned: dict[str, Any] = {"mT": Array._turned, "T": Array._matrix_turned}
     if COMPILED:
-        turned = tuple([_either(*pair) for pair in binary.values()])
-        connect(Array, Array._of, item, (*turned, *changing.values(), *others.values()), Small.elements)
+        both = tuple([_either(*pair) for pair in binary.values()])
+        slow = (*both, *changing.values(), *others.values(), *turned.values())
+        step, ufuncs = (np.matrix_transpose, {}), tuple(_OPERATORS.values())[:4]
+        connect(Array, Array._of, item, rows.matmul, step, ufuncs, slow, Small.elements)
     else:
         for name, (forward, reflected) in binary.items():
             _named(f"__{name}__", forward)
@@ -192,6 +195,8 @@ def attach() -> None:
             _named(f"__i{name}__", changing[name])
         for name, method in others.items():
             setattr(Array, f"__{name}__", method)
+        for name, method in turned.items():
+            setattr(Array, name, property(method))
     for name in _NUMPYS:
         _named(name, _numpys(name))
     for name, method in _METHODS.items():

@@ -24,11 +24,14 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *fast, *slow, *names, *attributes;
     Py_ssize_t operands;
+    int keeps; /* whether it is a ufunc whose result has the dtype of operands of one floating dtype */
 } Direct;
 
 static struct {
     PyTypeObject *array;                /* trnpy.Array */
-    PyObject *of, *item, *slow, *empty; /* Array._of, the step of an index, Python's functions by number, () */
+    PyObject *of, *item, *matmul;       /* Array._of, the function of an index, the row of products */
+    PyObject *turned, *slow, *empty;    /* the step to a transpose, Python's functions by number, () */
+    PyObject *ufuncs, *out;             /* add, subtract, multiply, true_divide; ("out",) */
     npy_intp small;                     /* the most elements of a small Array */
 } known;
 
@@ -110,6 +113,93 @@ slow(int which, PyObject *a, PyObject *b)
     return PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(known.slow, which), a, b, NULL);
 }
 
+/* Arrays that were about to be freed with the last Array that had them. The next result of their shape is written into
+   one: fresh memory of this size comes from the system page by page, which takes longer than the operation. */
+enum { SPARE = 4, LEAST_BYTES = 1 << 17 };
+static struct { PyArrayObject *arrays[SPARE]; int next; } spare;
+
+/* Keep the array of an Array that goes, if nobody else has it; the reference is then the list's. */
+static int
+kept(PyObject *value)
+{
+    PyArrayObject *array = (PyArrayObject *)value;
+    if (value == NULL || Py_REFCNT(value) != 1 || !PyArray_CheckExact(value) || PyArray_BASE(array) != NULL)
+        return 0;
+    if (PyArray_NBYTES(array) < LEAST_BYTES || !PyArray_ISCARRAY(array) || !PyArray_CHKFLAGS(array, NPY_ARRAY_OWNDATA)
+        || (PyArray_TYPE(array) != NPY_DOUBLE && PyArray_TYPE(array) != NPY_FLOAT))
+        return 0;
+    PyArrayObject *former = spare.arrays[spare.next];
+    spare.arrays[spare.next] = array;
+    spare.next = (spare.next + 1) % SPARE;
+    Py_XDECREF(former);
+    return 1;
+}
+
+/* A kept array of the shape and the dtype of another, or NULL; the reference is the caller's. */
+static PyObject *
+like(PyArrayObject *x)
+{
+    for (int i = 0; i < SPARE; i++) {
+        PyArrayObject *array = spare.arrays[i];
+        if (array != NULL && PyArray_TYPE(array) == PyArray_TYPE(x) && PyArray_NDIM(array) == PyArray_NDIM(x)
+            && PyArray_CompareLists(PyArray_DIMS(array), PyArray_DIMS(x), PyArray_NDIM(x))) {
+            spare.arrays[i] = NULL;
+            return (PyObject *)array;
+        }
+    }
+    return NULL;
+}
+
+static int
+number(PyObject *x)
+{
+    return PyFloat_CheckExact(x) || PyLong_CheckExact(x);
+}
+
+/* Whether the result of an elementwise function has the shape and the dtype of its operand x, in C order. */
+static int
+as_first(PyObject *x, PyObject *y)
+{
+    PyArrayObject *a = (PyArrayObject *)x, *b = (PyArrayObject *)y;
+    if (!PyArray_CheckExact(x) || PyArray_NBYTES(a) < LEAST_BYTES || !PyArray_ISCARRAY_RO(a))
+        return 0;
+    if (y == NULL || number(y))
+        return 1;
+    if (!PyArray_CheckExact(y) || PyArray_TYPE(a) != PyArray_TYPE(b) || !PyArray_ISCARRAY_RO(b))
+        return 0;
+    int extra = PyArray_NDIM(a) - PyArray_NDIM(b);
+    for (int i = 0; extra >= 0 && i < PyArray_NDIM(b); i++)
+        if (PyArray_DIM(b, i) != 1 && PyArray_DIM(b, i) != PyArray_DIM(a, extra + i))
+            return 0;
+    return extra >= 0;
+}
+
+/* Kept memory for the result of an elementwise function of one or two operands, or NULL. */
+static PyObject *
+memory_for(PyObject *x, PyObject *y)
+{
+    PyObject *first = as_first(x, y) ? x : y != NULL && as_first(y, x) ? y : NULL;
+    return first == NULL ? NULL : like((PyArrayObject *)first);
+}
+
+enum { ADD, SUB, MUL, TRUEDIV, SPARED };
+
+/* NumPy's result, in memory that was kept if there is some. */
+static PyObject *
+computed(PyObject *x, PyObject *y, binaryfunc function, int which)
+{
+    if (which < SPARED) {
+        PyObject *out = memory_for(x, y);
+        if (out != NULL) {
+            PyObject *operands[] = {x, y, out};
+            PyObject *found = PyObject_Vectorcall(PyTuple_GET_ITEM(known.ufuncs, which), operands, 3, NULL);
+            Py_DECREF(out);
+            return found;
+        }
+    }
+    return function(x, y);
+}
+
 static PyObject *
 binary(PyObject *a, PyObject *b, binaryfunc function, int which)
 {
@@ -118,7 +208,7 @@ binary(PyObject *a, PyObject *b, binaryfunc function, int which)
         return slow(which, a, b);
     Py_INCREF(x);
     Py_INCREF(y);
-    PyObject *found = function(x, y);
+    PyObject *found = computed(x, y, function, which);
     Py_DECREF(x);
     Py_DECREF(y);
     return wrapped(found);
@@ -159,9 +249,9 @@ static PyObject *power_in_place(PyObject *a, PyObject *b) { return PyNumber_InPl
 
 /* The order of Python's functions: trnpy/xp/_operators.py has the same. */
 enum {
-    ADD, SUB, MUL, TRUEDIV, FLOORDIV, MOD, POW, AND, OR, XOR, LSHIFT, RSHIFT, MATMUL,
+    FLOORDIV = SPARED, MOD, POW, AND, OR, XOR, LSHIFT, RSHIFT, MATMUL,
     IADD, ISUB, IMUL, ITRUEDIV, IFLOORDIV, IMOD, IPOW, IAND, IOR, IXOR, ILSHIFT, IRSHIFT, IMATMUL,
-    NEG, POS, ABS, INVERT, LT, LE, EQ, NE, GT, GE, GETITEM, SETITEM, COUNT
+    NEG, POS, ABS, INVERT, LT, LE, EQ, NE, GT, GE, GETITEM, SETITEM, MT, T, COUNT
 };
 
 #define BINARY(name, function, which) \
@@ -198,7 +288,17 @@ UNARY(nb_pos, PyNumber_Positive, POS)
 UNARY(nb_abs, PyNumber_Absolute, ABS)
 UNARY(nb_invert, PyNumber_Invert, INVERT)
 
-static PyObject *nb_matmul(PyObject *a, PyObject *b) { return slow(MATMUL, a, b); } /* a row of trnpy */
+static PyObject *matmul(PyObject *a, PyObject *b) { return PyObject_CallFunctionObjArgs(known.matmul, a, b, NULL); }
+
+static PyObject *
+nb_matmul(PyObject *a, PyObject *b)
+{
+    PyObject *x = operand(a), *y = operand(b);
+    if (x == NULL || y == NULL || !PyArray_CheckExact(x) || !PyArray_CheckExact(y))
+        return slow(MATMUL, a, b);
+    return binary(a, b, matmul, MATMUL);
+}
+
 static PyObject *nb_imatmul(PyObject *a, PyObject *b) { return slow(IMATMUL, a, b); }
 
 static PyObject *
@@ -245,17 +345,18 @@ basic(PyObject *key)
     return 1;
 }
 
-/* The view of an Array at a basic index. Steals the reference to NumPy's view. */
+/* The view of an Array to which a step leads. Steals the references to NumPy's view and to the step. */
 static PyObject *
-view(PyObject *a, PyObject *key, PyObject *found)
+view(PyObject *a, PyObject *step, PyObject *found)
 {
     Held *held = (Held *)a;
     PyObject *root = held->base == NULL || held->base == Py_None ? a : held->base;
-    PyObject *items = PyTuple_CheckExact(key) ? Py_NewRef(key) : PyTuple_Pack(1, key);
-    PyObject *options = items == NULL ? NULL : Py_BuildValue("{sN}", "key", items);
-    PyObject *step = options == NULL ? NULL : Py_BuildValue("((ON))", known.item, options);
-    PyObject *steps = step == NULL ? NULL : PySequence_Concat(held->steps, step);
+    PyObject *last = step == NULL ? NULL : PyTuple_Pack(1, step), *steps = last;
     Py_XDECREF(step);
+    if (last != NULL && PyTuple_GET_SIZE(held->steps) > 0) {
+        steps = PySequence_Concat(held->steps, last);
+        Py_DECREF(last);
+    }
     Held *made = steps == NULL ? NULL : (Held *)known.array->tp_alloc(known.array, 0);
     if (made == NULL) {
         Py_XDECREF(steps);
@@ -269,6 +370,38 @@ view(PyObject *a, PyObject *key, PyObject *found)
     return (PyObject *)made;
 }
 
+/* The transpose of a small matrix, or of each of a stack; NULL without an error if Python is to decide. */
+static PyObject *
+turned(PyObject *a, int matrix)
+{
+    PyObject *x = array_of(a);
+    int n = x == NULL ? 0 : PyArray_NDIM((PyArrayObject *)x);
+    if (n < 2 || (matrix && n != 2))
+        return NULL;
+    Py_INCREF(x);
+    PyObject *found = PyArray_SwapAxes((PyArrayObject *)x, n - 2, n - 1);
+    Py_DECREF(x);
+    return found == NULL ? NULL : view(a, Py_NewRef(known.turned), found);
+}
+
+static PyObject *
+get_turned(PyObject *a, void *matrix)
+{
+    PyObject *found = turned(a, matrix != NULL);
+    if (found != NULL || PyErr_Occurred())
+        return found;
+    return slow(matrix != NULL ? T : MT, a, NULL);
+}
+
+static PyObject *
+item_step(PyObject *key)
+{
+    PyObject *items = PyTuple_CheckExact(key) ? Py_NewRef(key) : PyTuple_Pack(1, key);
+    PyObject *step = items == NULL ? NULL : PyTuple_Pack(2, known.item, items);
+    Py_XDECREF(items);
+    return step;
+}
+
 static PyObject *
 subscript(PyObject *a, PyObject *key)
 {
@@ -279,7 +412,7 @@ subscript(PyObject *a, PyObject *key)
     PyObject *found = PyObject_GetItem(x, key);
     Py_DECREF(x);
     if (found != NULL && PyArray_CheckExact(found) && PyArray_BASE((PyArrayObject *)found) != NULL)
-        return view(a, key, found);
+        return view(a, item_step(key), found);
     return wrapped(found);
 }
 
@@ -334,6 +467,8 @@ held_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     if (((Held *)self)->weak != NULL)
         PyObject_ClearWeakRefs(self);
+    if (kept(((Held *)self)->value))
+        ((Held *)self)->value = NULL;
     held_clear(self);
     Py_TYPE(self)->tp_free(self);
 }
@@ -342,6 +477,12 @@ static PyMemberDef held_members[] = {
     {"_value", T_OBJECT, offsetof(Held, value), 0, NULL}, {"_node", T_OBJECT, offsetof(Held, node), 0, NULL},
     {"_base", T_OBJECT, offsetof(Held, base), 0, NULL},   {"_steps", T_OBJECT, offsetof(Held, steps), 0, NULL},
     {"_from", T_OBJECT, offsetof(Held, from), 0, NULL},   {NULL},
+};
+
+static PyGetSetDef held_attributes[] = {
+    {"mT", get_turned, NULL, "The transposes of a stack of matrices.", NULL},
+    {"T", get_turned, NULL, "The transpose of a matrix.", "matrix"},
+    {NULL},
 };
 
 static PyNumberMethods held_number = {
@@ -366,6 +507,7 @@ static PyTypeObject held_type = {
     .tp_traverse = held_traverse,
     .tp_clear = held_clear,
     .tp_members = held_members,
+    .tp_getset = held_attributes,
     .tp_as_number = &held_number,
     .tp_as_mapping = &held_mapping,
     .tp_richcompare = compared,
@@ -392,7 +534,7 @@ direct_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *n
 {
     Direct *self = (Direct *)function;
     Py_ssize_t count = PyVectorcall_NARGS(flags), named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
-    PyObject *values[2 * OPERANDS];
+    PyObject *values[2 * OPERANDS + 1];
     int arrays = 0;
     if (count != self->operands || count + named > 2 * OPERANDS || !plain(self, args + count, names))
         return PyObject_Vectorcall(self->slow, args, flags, names);
@@ -408,7 +550,11 @@ direct_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *n
         values[count + i] = args[count + i];
     for (Py_ssize_t i = 0; i < count; i++)
         Py_INCREF(values[i]);
-    PyObject *found = PyObject_Vectorcall(self->fast, values, count, names);
+    PyObject *out = self->keeps && !named ? memory_for(values[0], count == 2 ? values[1] : NULL) : NULL;
+    if (out != NULL)
+        values[count] = out;
+    PyObject *found = PyObject_Vectorcall(self->fast, values, count, out == NULL ? names : known.out);
+    Py_XDECREF(out);
     int shared = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         shared |= found == values[i];
@@ -424,7 +570,8 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *fast, *slow_function, *names;
     Py_ssize_t operands;
-    if (!PyArg_ParseTuple(args, "OOnO!", &fast, &slow_function, &operands, &PyTuple_Type, &names))
+    int keeps;
+    if (!PyArg_ParseTuple(args, "OOnpO!", &fast, &slow_function, &operands, &keeps, &PyTuple_Type, &names))
         return NULL;
     if (operands < 1 || operands > OPERANDS)
         return PyErr_Format(PyExc_ValueError, "%zd operands", operands);
@@ -436,6 +583,7 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->slow = Py_NewRef(slow_function);
     self->names = Py_NewRef(names);
     self->operands = operands;
+    self->keeps = keeps && operands <= 2;
     return (PyObject *)self;
 }
 
@@ -493,20 +641,24 @@ static PyTypeObject direct_type = {
     .tp_getset = direct_attributes,
 };
 
-/* connect(Array, of, item, slow, small): what the operators need of Python. */
+/* connect(Array, of, item, matmul, turned, ufuncs, slow, small): what the operators need of Python. */
 static PyObject *
 connect(PyObject *module, PyObject *args)
 {
-    PyObject *array, *of, *item, *functions;
+    PyObject *array, *of, *item, *product, *turned_step, *ufuncs, *functions;
     Py_ssize_t small;
-    if (!PyArg_ParseTuple(args, "O!OOO!n", &PyType_Type, &array, &of, &item, &PyTuple_Type, &functions, &small))
+    if (!PyArg_ParseTuple(args, "O!OOOO!O!O!n", &PyType_Type, &array, &of, &item, &product, &PyTuple_Type, &turned_step,
+                          &PyTuple_Type, &ufuncs, &PyTuple_Type, &functions, &small))
         return NULL;
-    if (PyTuple_GET_SIZE(functions) != COUNT)
+    if (PyTuple_GET_SIZE(functions) != COUNT || PyTuple_GET_SIZE(ufuncs) != SPARED)
         return PyErr_Format(PyExc_ValueError, "%zd functions, not %d", PyTuple_GET_SIZE(functions), COUNT);
     known.array = (PyTypeObject *)Py_NewRef(array);
     known.of = Py_NewRef(of);
     known.item = Py_NewRef(item);
+    known.matmul = Py_NewRef(product);
+    known.turned = Py_NewRef(turned_step);
     known.slow = Py_NewRef(functions);
+    known.ufuncs = Py_NewRef(ufuncs);
     known.small = small;
     Py_RETURN_NONE;
 }
@@ -521,7 +673,8 @@ PyInit__quick(void)
     if (PyType_Ready(&held_type) < 0 || PyType_Ready(&direct_type) < 0)
         return NULL;
     known.empty = PyTuple_New(0);
-    PyObject *module = known.empty == NULL ? NULL : PyModule_Create(&definition);
+    known.out = Py_BuildValue("(s)", "out");
+    PyObject *module = known.empty == NULL || known.out == NULL ? NULL : PyModule_Create(&definition);
     if (module == NULL || PyModule_AddObjectRef(module, "Held", (PyObject *)&held_type) < 0
         || PyModule_AddObjectRef(module, "Direct", (PyObject *)&direct_type) < 0) {
         Py_XDECREF(module);

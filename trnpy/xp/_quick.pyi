@@ -12,9 +12,17 @@ class Held:
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
 
 class Direct:
-    def __new__(cls, fast: Any, slow: Any, operands: int, names: tuple[str, ...], /) -> Self: ...
+    def __new__(cls, fast: Any, slow: Any, operands: int, keeps: bool, names: tuple[str, ...], /) -> Self: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def connect(
-    array: type, of: Callable[..., Any], item: Callable[..., Any], functions: tuple[Any, ...], small: int, /
+    array: type,
+    of: Callable[..., Any],
+    item: Callable[..., Any],
+    matmul: Callable[..., Any],
+    turned: tuple[Any, ...],
+    ufuncs: tuple[Any, ...],
+    functions: tuple[Any, ...],
+    small: int,
+    /,
 ) -> None: ...

@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from trnpy.xp._evaluate import item
 from trnpy.xp._graph import record
 from trnpy.xp._nodes import Node
 
-Step = tuple[Callable[..., Any], dict[str, Any]]  # a function of NumPy that makes a view, with its options
+Step = tuple[Callable[..., Any], Any]  # a function of NumPy that makes a view, with its options; or item, and an index
 _TAKES_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # 2.0 has no reshape that refuses to copy
-
-
-def item(a: np.ndarray, *, key: Any) -> Any:
-    return a[key]
 
 
 def real(a: np.ndarray) -> np.ndarray:
@@ -52,7 +49,10 @@ def pattern(shape: Sequence[int], dtype: np.dtype, steps: Sequence[Step]) -> np.
         step *= max(n, 1)
     made: Any = np.lib.stride_tricks.as_strided(_memory(dtype), shape, strides[::-1])
     for function, options in steps:
-        made = function(made, **options) if function is not reshaped else without_copy(made, **options)
+        if function is item:
+            made = made[options]
+        else:
+            made = without_copy(made, **options) if function is reshaped else function(made, **options)
     return made  # type: ignore[no-any-return]
 
 
@@ -72,10 +72,16 @@ def without_copy(a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
     return view
 
 
+def as_options(function: Callable[..., Any], options: Any) -> dict[str, Any]:
+    """The options of a recorded function that is a step."""
+    return {"key": options} if function is item else options
+
+
 def followed(node: Node, steps: Sequence[Step]) -> Node:
     """The node of a view of a node's values."""
     for step in steps:
         function, options = step
         made = pattern(node.shape, node.dtype, () if function is reshaped else (step,))
-        node = record(function, (node,), options, options["shape"] if function is reshaped else made.shape, made.dtype)
+        shape = options["shape"] if function is reshaped else made.shape
+        node = record(function, (node,), as_options(function, options), shape, made.dtype)
     return node
