@@ -180,13 +180,16 @@ def attach() -> None:
     binary = {name: (_binary(f), _binary(f, turned=True)) for name, f in _OPERATORS.items()}
     binary["matmul"] = _matmul, _rmatmul
     changing = {name: _in_place(name, f) for name, f in _OPERATORS.items()} | {"matmul": _imatmul}
-    others = {name: _unary(f) for name, f in _UNARY.items()} | {name: _binary(f) for name, f in _COMPARISONS.items()}
+    others: dict[str, Callable[..., Any]] = {name: _unary(f) for name, f in _UNARY.items()} | {
+        name: _binary(f) for name, f in _COMPARISONS.items()
+    }
     others |= {"getitem": Array._getitem, "setitem": Array._setitem}
     turned: dict[str, Any] = {"mT": Array._turned, "T": Array._matrix_turned}
     if COMPILED:
         both = tuple([_either(*pair) for pair in binary.values()])
         slow = (*both, *changing.values(), *others.values(), *turned.values())
-        step, ufuncs = (np.matrix_transpose, {}), tuple(_OPERATORS.values())[:4]
+        step: tuple[Any, Any] = (np.matrix_transpose, {})
+        ufuncs = tuple(_OPERATORS.values())[:4]
         connect(Array, Array._of, item, rows.matmul, step, ufuncs, slow, Small.elements)
     else:
         for name, (forward, reflected) in binary.items():
