@@ -18,11 +18,11 @@ import numpy as np
 
 from trnpy.xp import _rules
 from trnpy.xp._evaluate import followed as at
-from trnpy.xp._evaluate import write
+from trnpy.xp._evaluate import item, write
 from trnpy.xp._fields import Held
 from trnpy.xp._graph import SCALARS, Node, assigned, compute, leaf, record, settle
 from trnpy.xp._nodes import Small, may_change, resting
-from trnpy.xp._views import Step, as_dtype, as_options, followed, imag, item, pattern, real, reshaped
+from trnpy.xp._views import Step, as_dtype, as_options, followed, imag, pattern, real, reshaped
 
 DEVICE = "trnpy"  # all Arrays: where an operation is computed is decided for each, as for NumPy's arrays
 _OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # exports no array that must not be written

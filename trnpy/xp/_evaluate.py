@@ -220,7 +220,7 @@ class _Run:
         inside = {id(node) for node in nodes}
         operands = {id(x): x for n in nodes for x in map(self._original, n.inputs) if isinstance(x, Node)}
         outside = {i: x for i, x in operands.items() if i not in inside}
-        values = {i: self.values.get(i) if x.value is None else x.value for i, x in outside.items()}
+        values: dict[int, Any] = {i: self.values.get(i) if x.value is None else x.value for i, x in outside.items()}
         if any(v is None for v in values.values()):  # one has failed
             return
         found = compute_chain(nodes, self._original, values, self.kept | self._needed_after(nodes))

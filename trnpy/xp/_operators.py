@@ -11,10 +11,10 @@ import numpy as np
 from trnpy._einsum import rows
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, operand
+from trnpy.xp._evaluate import item
 from trnpy.xp._fields import COMPILED, connect
 from trnpy.xp._graph import Node, compute
 from trnpy.xp._nodes import Small
-from trnpy.xp._views import item
 
 
 def _binary(function: Callable[..., Any], turned: bool = False) -> Callable[[Array, Any], Any]:

@@ -198,7 +198,7 @@ def members(
 ) -> tuple[Operand, ...]:  # fmt: skip
     """The results of a function that has several."""
     if all(map(known, inputs)):
-        return at_once(function, *inputs, **options)
+        return at_once(function, *inputs, **options)  # type: ignore[no-any-return]
     whole = record(function, inputs, options, (), np.dtype(object))
     return tuple([
         record(_member, (whole, i), {}, shape, dtype)

@@ -13,7 +13,7 @@ from trnpy.linalg._rows import NUMPY_OPS
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, _host, wrapped
 from trnpy.xp._common import array, like, node_of, plain, view
-from trnpy.xp._graph import Node, record
+from trnpy.xp._graph import record
 from trnpy.xp._products import matmul, tensordot, vecdot
 from trnpy.xp._rules import Shape
 from trnpy.xp._shapes import matrix_transpose
@@ -47,7 +47,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def _matrices(x: Any, function: Callable[..., Any], square: bool = True, **options: Any) -> Node:
+def _matrices(x: Any, function: Callable[..., Any], square: bool = True, **options: Any) -> Any:
     """The node of a stack of matrices; NumPy's error for what is none."""
     node = node_of(x)
     if len(node.shape) < 2 or (square and node.shape[-1] != node.shape[-2]):
@@ -57,7 +57,7 @@ def _matrices(x: Any, function: Callable[..., Any], square: bool = True, **optio
     return node
 
 
-def _one(name: str, node: Node, shape: Shape, **options: Any) -> Array:
+def _one(name: str, node: Any, shape: Shape, **options: Any) -> Array:
     """One array from numpy.linalg's function."""
     function = _ROWS.get(name) or getattr(np.linalg, name)
     if 0 in node.shape:
@@ -65,7 +65,7 @@ def _one(name: str, node: Node, shape: Shape, **options: Any) -> Array:
     return array(record(function, (node,), options, shape, _rules.probed(function, node, **options)))
 
 
-def _several(name: str, node: Node, shapes: Sequence[Shape], **options: Any) -> tuple[Array, ...]:
+def _several(name: str, node: Any, shapes: Sequence[Shape], **options: Any) -> tuple[Array, ...]:
     function = _ROWS[name]
     if 0 in node.shape:
         return tuple([array(x) for x in _rules.at_once(function, node, **options)])
