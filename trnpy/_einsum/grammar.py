@@ -1,4 +1,4 @@
-"""NumPy's einsum grammar: the labels of a call, their sizes, and what a loop over them costs."""
+"""NumPy's einsum grammar: the labels of a call, their sizes, and the cost of a loop over them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy as np
 from trnpy._call import guards
 from trnpy._call.dispatch import Reason, Unsupported
 
-# NumPy's own, bound before anything is patched: sums and diagonals of one operand.
+# NumPy's original function, bound before patching: sums and diagonals of one operand.
 _numpy_einsum = np.einsum
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
-SPLIT = re.compile(r"\.\s+\.|-\s+>")  # NumPy takes spaces between labels, and not inside these
-THIN = 8  # with fewer rows, columns or terms, a product of matrices is no faster than a loop
-WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes whose matrix products NumPy computes by loops, without BLAS
+SPLIT = re.compile(r"\.\s+\.|-\s+>")  # NumPy accepts spaces between labels, but not inside these
+THIN = 8  # with fewer rows, columns or terms, a matrix product is no faster than a loop
+WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes whose matrix products NumPy computes with loops instead of BLAS
 Shapes = tuple[tuple[int, ...], ...]
-Optimize = str | tuple[tuple[int, ...], ...]  # a search of opt_einsum's, or a path
+Optimize = str | tuple[tuple[int, ...], ...]  # the name of an opt_einsum search, or a path
 
 
 def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarray, ...]]:
-    """Labels of each input, of the output, and the arrays of an einsum call in either form.
+    """Labels of each input and of the output, and the arrays, of an einsum call in either form.
 
-    Only what NumPy accepts passes: everything else is Unsupported, so that NumPy words the error.
+    Only calls that NumPy accepts pass: all others are Unsupported, so that NumPy raises the error.
     """
     if not operands:
         raise Unsupported(Reason.PARAM, "no operands")
@@ -73,7 +73,7 @@ def _check_ellipsis(subscripts: str) -> None:
 
 
 def label_sizes(inputs: Sequence[str], output: str, shapes: Shapes) -> dict[str, int]:
-    """The size of every label; operands of size 1 stretch."""
+    """The size of every label; operands of size 1 are broadcast."""
     sizes: dict[str, int] = {}
     for labels, shape in zip(inputs, shapes, strict=True):
         if len(labels) != len(shape):

@@ -1,4 +1,4 @@
-"""Many contractions in one call: on a device similar ones are one product, and a shared operand is sent once."""
+"""Many contractions in one call: on a device, similar ones form one product, and shared operands are sent once."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy
 
-# NumPy's own, bound before anything is patched, for contractions that are not products.
+# NumPy's original function, bound before patching, for contractions that are not products.
 _numpy_einsum = np.einsum
 
-MEMORY = 256 * 2**20  # most bytes of operands and results of one product that combines many
-WASTE = 2.0  # a grid may compute so many times the products that are needed, as for a triangle of pairs
+MEMORY = 256 * 2**20  # most bytes of the operands and result of one product that combines many
+WASTE = 2.0  # a grid may compute this multiple of the products that are needed, as for a triangle of pairs
 GREEDY = "auto"
 
 
-Arrays = Sequence[np.ndarray]  # the different operands of a call
+Arrays = Sequence[np.ndarray]  # the distinct operands of a call
 
 
 @record()
 class Item:
-    """One contraction that is a product of matrices."""
+    """One contraction that is a matrix product."""
 
-    place: int  # in the list of all
-    at: tuple[int, ...]  # the number of each operand among the different ones
+    place: int  # in the list of contractions
+    at: tuple[int, ...]  # the index of each operand among the distinct ones
     dtype: np.dtype
     plan: Plan
     alike: Hashable  # contractions with equal keys may be combined into one product
@@ -50,12 +50,12 @@ def _planned(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes) -> tu
     """The plan of a contraction, and its subscripts with the bucket of its shapes."""
     p = plan(inputs, output, shapes, GREEDY)
     if any(t.index is not None for t in p.taken) or any(len(set(x)) < len(x) for x in inputs):
-        return p, (inputs, output, shapes)  # exact shapes: padding of stretched or repeated labels would change sums
+        return p, (inputs, output, shapes)  # exact shapes: padding broadcast or repeated labels would change sums
     return p, (inputs, output, tuple((c, rung(n) if n <= STACKED else n) for c, n in sorted(p.sizes.items())))
 
 
 def _parsed(contractions: Any) -> tuple[list[np.ndarray], list[Item], list[tuple[int, Any]]]:
-    """The different operands, contractions that are products, and all others with their places.
+    """The distinct operands, the contractions that are products, and all others with their places.
 
     Unsupported if there is no device path.
     """
@@ -86,7 +86,7 @@ def _parsed(contractions: Any) -> tuple[list[np.ndarray], list[Item], list[tuple
 
 
 def _identity(a: np.ndarray) -> Hashable:
-    """Equal for arrays that are one."""
+    """A key that is equal for arrays with the same memory, shape, strides and dtype."""
     return a.__array_interface__["data"][0], a.shape, a.strides, a.dtype
 
 
@@ -98,21 +98,21 @@ def _groups(items: Iterable[Item]) -> tuple[tuple[Item, ...], ...]:
 
 
 def _distinct(arrays: Arrays, group: Sequence[Item], position: int) -> tuple[list[np.ndarray], list[int]]:
-    """The different arrays among the operands in one position, and for each contraction the index of its array."""
+    """The distinct arrays among the operands in one position, and for each contraction the index of its array."""
     seen: dict[int, int] = {}
     which = [seen.setdefault(item.at[position], len(seen)) for item in group]
     return [arrays[n] for n in seen], which
 
 
 def _is_grid(group: Sequence[Item], counts: Sequence[int]) -> bool:
-    """Whether all products of a left with a right operand are at most WASTE times those that are needed."""
+    """Whether all products of a left with a right operand are at most WASTE times the needed ones."""
     first = group[0]
     one = len(first.plan.steps) == 1 and not first.plan.steps[0].batch and len(first.plan.inputs) == 2
     return one and len(group) > 1 and math.prod(counts) <= WASTE * len(group) and min(counts) > 1
 
 
 def _stacked(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Arrays along a new first axis, with zeros up to the largest extent of each axis."""
+    """Arrays stacked along a new first axis, padded with zeros to the largest extent of each axis."""
     shape = tuple(map(max, zip(*[a.shape for a in arrays], strict=True)))
     if all(a.shape == shape for a in arrays):
         return np.stack([a.astype(dtype, copy=False) for a in arrays])
@@ -127,18 +127,18 @@ def _free(inputs: Sequence[str], count: int) -> list[str]:
     used = set().union(*inputs)
     free = [c for c in grammar.LETTERS if c not in used][:count]
     if len(free) < count:
-        raise Unsupported(Reason.PARAM, "no label is left for what contractions are stacked along")
+        raise Unsupported(Reason.PARAM, "no label is left for the stack of contractions")
     return free
 
 
 def _result(item: Item, found: np.ndarray) -> Any:
-    """A copy of ``found`` without its padding, in the item's shape."""
+    """A copy of ``found`` without its padding, in the contraction's shape."""
     c = found[tuple(slice(item.plan.sizes[x]) for x in item.plan.output)].copy()
     return c if item.plan.output else c[()]
 
 
 def _run_group(arrays: Arrays, group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any]]:
-    """(place, result) of contractions that can be combined."""
+    """(place, result) for contractions that can be combined."""
     first = group[0]
     distinct = [_distinct(arrays, group, position) for position in range(len(first.plan.inputs))]
     counts = [len(found) for found, _ in distinct]
@@ -160,7 +160,7 @@ def _run_group(arrays: Arrays, group: Sequence[Item], engine: Engine) -> Iterato
 
 
 def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, engine: Engine) -> int | None:
-    """The position whose operands are shared so much that a launch for each costs less than sending copies."""
+    """The position whose operands are shared so often that a launch for each costs less than sending copies."""
     if engine.hardware is None:
         return None
     gains = []
@@ -174,7 +174,7 @@ def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, 
 def _run_grid(
     group: Sequence[Item], distinct: Sequence[tuple[list[np.ndarray], list[int]]], engine: Engine
 ) -> Iterator[tuple[int, Any]]:
-    """One product of all left operands, joined to one matrix, with all right operands."""
+    """One product of all left operands, joined into one matrix, with all right operands."""
     first = group[0]
     (lefts, i), (rights, j) = distinct
     u, w = _free(first.plan.inputs, 2)
@@ -208,7 +208,7 @@ def _run_stack(
 def _product(
     inputs: tuple[str, ...], output: str, arrays: Sequence[np.ndarray], dtype: np.dtype, engine: Engine
 ) -> np.ndarray:
-    """One contraction by ``engine``."""
+    """One contraction, computed by ``engine``."""
     p = plan(inputs, output, tuple(a.shape for a in arrays), GREEDY)
     c = contract(p, arrays, dtype, (engine,) * len(p.steps))
     guards.finite(c)  # if a sum overflows, NumPy decides the result
@@ -217,14 +217,14 @@ def _product(
 
 @record(kw_only=True)
 class Contractions(Problem):
-    """Many contractions: groups of those that are products of ``arrays``, and the others with their places."""
+    """Many contractions: groups of products of ``arrays``, and the other contractions with their places."""
 
     unproven: ClassVar[str] = ""
     groups: tuple[tuple[Item, ...], ...]
     others: Sequence[tuple[int, Any]]
 
     def outlined(self) -> tuple[Any, ...] | None:
-        return self.groups, ()  # NumPy computes the others wherever the products run
+        return self.groups, ()  # NumPy computes the others, wherever the products run
 
     def run(self, engine: Engine) -> list[Any]:
         guards.finite(*self.arrays)
@@ -232,14 +232,14 @@ class Contractions(Problem):
         for n, call in self.others:
             try:
                 results[n] = _numpy_einsum(*call)
-            except (TypeError, ValueError) as why:  # the reference raises the error again, with the number of the item
+            except (TypeError, ValueError) as why:  # the original raises it again, with the number of the item
                 raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
         for group in self.groups:
             results.update(_run_group(self.arrays, group, engine))
         return [results[n] for n in sorted(results)]
 
     def error(self, results: list[Any]) -> float:
-        return 0.0  # every combined product was proved when it was computed
+        return 0.0  # every combined product was checked when it was computed
 
 
 def _prepare(contractions: Any) -> Problem:
@@ -271,15 +271,15 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
     Raises
     ------
     TypeError, ValueError
-        Those of `numpy.einsum`, with the number of the item in front.
+        The exceptions of `numpy.einsum`; the message starts with the number of the item.
 
     Notes
     -----
-    On the host BLAS multiplies pairs of matrices, as with ``optimize=True``.
+    On the host, BLAS multiplies pairs of matrices, as with ``optimize=True``.
 
-    On a device contractions of the same subscripts and dtype are one launch. If many operands meet many others, as in
-    the loop over pairs of DF-MP2, that launch computes one product of all; otherwise it computes a stack, in which
-    similar shapes are padded with zeros. An array that several contractions share is sent once.
+    On a device, contractions with the same subscripts and dtype are one launch. If many operands are multiplied with
+    many others, as in the loop over pairs in DF-MP2, that launch computes one product of all; otherwise it computes a
+    stack, in which similar shapes are padded with zeros. An array shared by several contractions is sent once.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
     [(2, 4), (3,)]
     """
     calls = list(contractions)
-    if not {*map(type, calls)} <= {list, tuple}:  # a third of the time of asking each one
+    if not {*map(type, calls)} <= {list, tuple}:  # a third of the time of testing each one
         for n, call in enumerate(calls):
             if not isinstance(call, (list, tuple)):
                 raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")

@@ -1,4 +1,4 @@
-"""The plan of an einsum call as a table: its products, where each one runs, and its predicted seconds."""
+"""The plan of an einsum call as a table: its products, where each one runs, and their predicted times."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from trnpy._report.html_table import table
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 
-BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # products of matrices, NumPy's loop over all labels, the engine
+BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # matrix products with BLAS, NumPy's loop over all labels, the engine
 
-INTERVAL = 20  # characters of one, at most
+INTERVAL = 20  # largest number of characters of one interval
 
 
 @record(frozen=True)
 class EinsumStep:
     """One product of two operands.
 
-    ``operands`` are their positions in the list of operands, from which both are removed and to which the result is
+    ``operands`` are positions in the list of operands, from which both are removed and to which the result is
     appended, as in `numpy.einsum_path`.
     """
 
@@ -44,7 +44,7 @@ class EinsumStep:
 
 @record(frozen=True)
 class EinsumPlan:
-    """The steps of a call in their order; none if NumPy runs the call as it is, for the reason in ``decision``."""
+    """The steps of a call in order; there are none if NumPy runs the call unchanged, for the reason in ``decision``."""
 
     subscripts: str
     decision: Decision  # of the whole call
@@ -89,13 +89,13 @@ class EinsumPlan:
 
 @runtime_checkable
 class Planner(Protocol):
-    """An operand that plans contractions itself, as arrays in pieces do (`trnpy.dist.Sharded`)."""
+    """An operand that plans contractions itself, as sharded arrays do (`trnpy.dist.Sharded`)."""
 
     def einsum_plan(self, *operands: Any, **options: Any) -> Any: ...
 
 
 def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan | Any:
-    """Plan of an einsum call: its products, where each would run and for how long.
+    """Plan of an einsum call: its products, where each would run, and for how long.
 
     Parameters
     ----------
@@ -105,13 +105,13 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan | Any:
     Returns
     -------
     EinsumPlan
-        ``steps``, ``flops`` and ``decision``; printed, a table. There are no steps if NumPy runs the call as it is, or
-        would raise an error for it. With an array in pieces, what `trnpy.dist.einsum_plan` returns.
+        ``steps``, ``flops`` and ``decision``; it prints as a table. There are no steps if NumPy runs the call unchanged
+        or would raise an error for it. For a sharded array, the plan of `trnpy.dist.einsum_plan`.
 
     Notes
     -----
-    Plans are cached: equal shapes, dtypes, options, policy and host rates return the same object. On the device path a
-    step stays on the host if moving its operands takes longer than computing.
+    Plans are cached: equal shapes, dtypes, options, policy and host throughput return the same object. On the device
+    path, a step stays on the host if moving its operands takes longer than computing.
 
     Examples
     --------
@@ -139,10 +139,10 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan | Any:
 def _planned(
     p: Plan, dtype: np.dtype, decision: Decision, machine: Hardware | None, policy: Policy, rates: HostRates
 ) -> EinsumPlan:
-    if dtype.kind not in "fc" or len(p.steps) == 1:  # the decision of the call is that of its step
+    if dtype.kind not in "fc" or len(p.steps) == 1:  # the decision of the call is that of its only step
         decisions = [decision] * len(p.steps)
     else:
-        # Without a device the table shows the modelled times of the policy's machine.
+        # Without a device, the table shows the modelled times of the policy's machine.
         asked = placed(p, dtype, machine or hardware_of(policy.machine), policy, rates)
         decisions = list(placed(p, dtype, machine, policy, rates) if decision.on_device else asked)
     steps = tuple(_step(step, d, decision, p, dtype, rates) for step, d in zip(p.steps, decisions, strict=True))

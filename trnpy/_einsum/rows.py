@@ -1,4 +1,4 @@
-"""One row for each of NumPy's products, as a contraction of labelled arrays. What a row refuses, NumPy computes."""
+"""NumPy's products as contractions of labelled arrays. NumPy computes the calls that are refused here."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trnpy._einsum.grammar import LETTERS
 from trnpy._einsum.plan import GREEDY, Contraction, Order, costed
 from trnpy._settings.tile import area
 
-# NumPy's own, bound before anything is patched.
+# NumPy's original functions, bound before patching.
 _numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
 
-SMALL = area(64 * 64 * 2)  # two 64 x 64 operands: 10 us on a host, below any launch
+SMALL = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
 EVERY = "?bBhHiIlLqQefdFD"  # characters of the dtypes whose products a device computes
-SINGLE_SIGNIFICAND = 24  # bits of float32: a device counts up to so many pairs exactly
+SINGLE_SIGNIFICAND = 24  # bits of float32: a device sums fewer than 2^24 products of integers exactly
 
 
 def _problem(
@@ -41,11 +41,11 @@ def _problem(
     dtype: np.dtype | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> Contraction:
-    """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
+    """The contraction ``inputs -> output``; ``loops`` if the original function would not plan it.
 
-    ``order`` of the result: C as all but einsum promise, F, or K for any.
-    ``exact``: whether integers and float16 are multiplied, too, as NumPy's loops do.
-    ``dtype`` of the product where it is not that of the operands.
+    ``order`` of the result: C as in all functions except einsum, F, or K for any.
+    ``exact``: whether integers and float16 are multiplied too, as NumPy's loops do.
+    ``dtype`` of the product if it differs from the operands'.
     """
     arrays = tuple([guards.array(a) for a in operands])
     looped = False
@@ -53,7 +53,7 @@ def _problem(
         dtype = guards.floating(np.empty(0, dtype))
     else:
         dtype = np.result_type(*arrays)
-        # What NumPy has no BLAS for; int64 with uint64 is its float64.
+        # NumPy has no BLAS for these dtypes; it multiplies int64 with uint64 in float64.
         looped = exact and out is None and (dtype.kind in "iub" or dtype.char == "e")
         if not looped:
             dtype = guards.floating(*arrays)
@@ -68,7 +68,7 @@ def _problem(
     if looped:
         if dtype.kind in "iub" and (p.terms.bit_length() > SINGLE_SIGNIFICAND or not p.output):
             raise Unsupported(Reason.LAYOUT, f"sums of {p.terms} integers")
-        # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s,
+        # NumPy's float16 loop takes at least as long as that of integers: 0.5 and 0.8 GF/s,
         # docs/numerics.md#integers.
         cost = replace(cost, kind="integer", units=0.0)
         return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
@@ -92,7 +92,7 @@ def prepare_einsum(
     target = None if dtype is None else np.dtype(dtype)
     kinds = {a.dtype.kind for a in arrays}
     if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
-        # NumPy's plan computes each step in the dtype of its operands, while its loop converts all of them first.
+        # A plan of NumPy computes each step in the dtype of its operands, but its loop converts all operands first.
         raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
     scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
     problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, exact, target)
@@ -108,7 +108,7 @@ def _hashable(optimize: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _is_scalar(subscripts: str, shapes: grammar.Shapes, optimize: Any) -> bool:
-    """Whether NumPy's planned contraction to a number returns a scalar or, like matmul, an array of no dimensions.
+    """Whether NumPy's planned contraction to a number returns a scalar or, like matmul, a zero-dimensional array.
 
     Versions of NumPy differ, so NumPy computes the contraction with one or two elements along each axis.
     """
@@ -189,7 +189,7 @@ def _sum_of_products(
     out: Any = None,
     scalar: bool = True,
 ) -> Problem:
-    """The contraction over pairs of axes; what is left of ``a`` comes before what is left of ``b``."""
+    """The contraction over pairs of axes; the remaining axes of ``a`` come before those of ``b``."""
     if not 0 < a.ndim + b.ndim <= len(LETTERS) or a.ndim == 0 or b.ndim == 0:
         raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
     axes_a, axes_b = [i + a.ndim * (i < 0) for i in axes_a], [i + b.ndim * (i < 0) for i in axes_b]
@@ -214,7 +214,7 @@ def prepare_kron(a: Any, b: Any) -> Problem:
 
 
 def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The kind of a call by its operands, without ``out`` and ``order``."""
+    """The cache key of a call from its operands, without ``out`` and ``order``."""
     return kind_of(args, kwargs) if len(args) < 3 else None
 
 

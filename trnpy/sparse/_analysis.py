@@ -1,4 +1,4 @@
-"""Predicted times of a product with a sparse matrix, from its blocks; orders of rows that reduce their number."""
+"""Predicted times of a product with a sparse matrix, from its blocks; row orders that reduce their number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trnpy.sparse._matmul import MATMUL, SparseProduct, device_product, is_spars
 from trnpy.sparse._outline import EVERY
 from trnpy.sparse._tiles import BUCKETS, TILE, Blocks, count_blocks
 
-FORM_BYTES = 4  # at least, of an element of a tile in what an engine keeps
+FORM_BYTES = 4  # fewest bytes of a tile's element on an engine
 CURVE_BITS = 62  # of a position on the curve, in an int64
 
 
@@ -40,7 +40,7 @@ class BlockAnalysis:
     resident_s: float | None  # seconds if the matrix is on the device already; None if there is no such product
     one_shot_s: float | None  # seconds if the matrix is sent for this product
     decision: Decision
-    matrix: Any = field(compare=False)  # whose picture a notebook shows
+    matrix: Any = field(compare=False)  # drawn as a picture in notebooks
 
     def __str__(self) -> str:
         b, (rows, columns) = self.blocks, self.blocks.shape
@@ -74,18 +74,18 @@ def _compressed(a: Any) -> Any:
 def block_analysis(
     a: Any, columns: int = TILE, order: str | np.ndarray | None = None, html: str | Path | None = None
 ) -> BlockAnalysis:
-    """Print how a sparse matrix falls into 128 x 128 blocks and where a product with it would run.
+    """Print the 128 x 128 block structure of a sparse matrix and where a product with it would run.
 
     Parameters
     ----------
     a : (rows, n) sparse array or sparse matrix
-        The left factor of ``a @ x``. It is not made dense. The count of its blocks is kept on the object until its
-        pattern changes.
+        The left factor of ``a @ x``. It is not made dense. Its block count is cached on the object until its pattern
+        changes.
     columns : int, optional
         Columns of the dense factor x (n, columns).
     order : {"rcm"} or (n,) array_like of int, optional
-        Permutation of the rows and columns of a square matrix before counting: reverse Cuthill-McKee by name, or any
-        other, such as that of `morton_order`.
+        Permutation of the rows and columns of a square matrix before counting: "rcm" for reverse Cuthill-McKee, or
+        any other, such as that of `morton_order`.
     html : path, optional
         File for an HTML page that shows the blocks.
 
@@ -121,7 +121,7 @@ def block_analysis(
     blocks = count_blocks(a)
     policy, rates = current_policy(), current_rates()
     hardware = hardware_of(policy.machine)
-    # Stands in for X: an array of its shape and dtype that takes no memory.
+    # A placeholder for X: an array of its shape and dtype that needs no memory.
     x = np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns))
     problem = MATMUL.problem(True, a, x)
     decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
@@ -137,14 +137,14 @@ def block_analysis(
 
 
 def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
-    """Seconds of a product by tiles on the policy's machine; ``kept``: the matrix is on the device already.
+    """Seconds of a product with tiles on the policy's machine; ``kept``: the matrix is already on the device.
 
     None if the device has no such product.
     """
     policy, hardware = current_policy(), hardware_of(current_policy().machine)
     if count_blocks(product.a).count * TILE**2 * FORM_BYTES > LARGEST:
-        return None  # before a dry run lists as many tiles
-    with set_policy(force=True):  # a time is wanted even for a product that a launch would slow down
+        return None  # before a dry run creates as many tiles
+    with set_policy(force=True):  # a time is needed even for a product that the device would slow down
         work = work_of(product)
     if work is None:
         return None
@@ -158,7 +158,7 @@ def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
 
 
 def morton_order(points: Any) -> np.ndarray:
-    """Permutation that sorts points along a Z-shaped curve, so that near points come near each other.
+    """Permutation that sorts points along a Z-shaped curve, so that nearby points get nearby indices.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def morton_order(points: Any) -> np.ndarray:
 
 
 def _reordered(a: Any, order: str | np.ndarray) -> Any:
-    """``a`` with the same permutation of rows and columns; ValueError for an unknown order or another shape."""
+    """``a`` with one permutation of rows and columns; ValueError for an unknown order or if ``a`` is not square."""
     if a.shape[0] != a.shape[1]:
         raise ValueError(f"order={order!r} of a {a.shape[0]} x {a.shape[1]} matrix: expected a square one")
     a = a.tocsr()

@@ -1,4 +1,4 @@
-"""Subclasses of SciPy's sparse arrays and matrices in all formats, whose methods return trnpy's classes again."""
+"""Subclasses of SciPy's sparse arrays and matrices in all formats, whose methods return trnpy's classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BASES = tuple(
     if isinstance(cls, type) and issubclass(cls, _ABSTRACT) and cls not in _ABSTRACT
 )
 
-# SciPy's methods that construct one of SciPy's classes instead of that of ``self``: in n dimensions, and power 0.
+# SciPy's methods that construct one of SciPy's classes instead of the class of ``self``: n dimensions, power 0.
 _STRAYING = {
     "coo": (
         "__getitem__",
@@ -41,7 +41,7 @@ def _recast(a: Any, cls: Any) -> Any:
     """``a`` as an instance of ``cls``, which has the same format. The arrays are shared."""
     result = cls.__new__(cls)
     result.__dict__.update(a.__dict__)
-    result.__dict__.pop(_tiles.CACHE, None)  # belongs to ``a`` only, and must not be pickled
+    result.__dict__.pop(_tiles.CACHE, None)  # valid for ``a`` only, and must not be pickled
     return result
 
 
@@ -66,8 +66,8 @@ def adopting(function: Callable[..., Any]) -> Callable[..., Any]:
 def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[..., Any]]:
     """The functions of ``module`` with adopted results and ``home`` as their module.
 
-    ``plain`` names those that never return sparse results and stay SciPy's. A function that a newer SciPy adds is
-    adopted.
+    ``plain`` names the functions that never return sparse results and remain SciPy's. Functions added by a newer SciPy
+    are adopted.
     """
     names = [name for name in dir(module) if not name.startswith("_") and name not in plain.split()]
     functions = [getattr(module, name) for name in names]
@@ -75,18 +75,18 @@ def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[...,
 
 
 class _Sparse(_matmul.Products):
-    """Methods of trnpy's sparse classes that SciPy's lack."""
+    """Methods that trnpy's sparse classes add to SciPy's."""
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
-        # isinstance(x, trnpy.sparse.csr_matrix) is true for SciPy's class too: libraries and pickles return it.
+        # isinstance(x, trnpy.sparse.csr_matrix) is also true for SciPy's class, which libraries and pickles return.
         return True if SCIPY.get(cls) in other.__mro__ else NotImplemented
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         base = SCIPY.get(type(self))
         if base is None:  # a user's subclass
             return super().__reduce_ex__(protocol)
-        # Pickled as SciPy's object, so that it loads without trnpy. Protocol 2 would insist on type(self).
+        # Pickled as SciPy's object, so that it loads without trnpy. Protocol 2 would require type(self).
         return _recast(self, base).__reduce_ex__(1)
 
     def __copy__(self) -> Any:
@@ -104,7 +104,7 @@ def _container(base: type) -> property:
 
 
 def _subclass(base: type) -> type:
-    """trnpy's subclass of ``base`` with its name, docstring and signature; conversions return trnpy's classes."""
+    """trnpy's subclass of ``base`` with the same name, docstring and signature; conversions return trnpy's classes."""
     layout, _, flavour = base.__name__.partition("_")
     body: dict[str, Any] = {"__doc__": base.__doc__, "__module__": __name__.rpartition(".")[0]}
     for other in _BASES:
@@ -116,7 +116,7 @@ def _subclass(base: type) -> type:
     if layout == "csr":
         csr: Any = base
         body["tobsr"] = _matmul.tobsr(csr.tobsr)
-    kind = {"metaclass": ABCMeta}  # __subclasshook__ needs it; SciPy has it from 1.16 on
+    kind = {"metaclass": ABCMeta}  # __subclasshook__ needs it; SciPy sets it from 1.16 on
     return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 
 

@@ -1,4 +1,4 @@
-"""Products of a sparse and a dense matrix on an engine, by 128 x 128 tiles or by gathered rows."""
+"""Products of a sparse and a dense matrix on an engine, with 128 x 128 tiles or gathered rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST
 from trnpy.sparse._tiles import TILE, Launch, Tiling, compressed, groups, launches, rung, tiling
 
-ZERO = 0x80  # the byte that stands for a digit of zero
+ZERO = 0x80  # the byte that encodes a digit of zero
 DIGIT_BYTES = 2  # of one digit, or of a magnitude, in bfloat16
-SPARE_BYTES = 64 * 1024  # of a partition of SBUF, left for tables of products and for the compiler
+SPARE_BYTES = 64 * 1024  # of an SBUF partition, reserved for tables of products and for the compiler
 
 
 def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
-    """A X (rows, N) by 128 x 128 tiles. A (rows, columns) and X (columns, N) have one dtype and are not empty.
+    """A X (rows, N) with 128 x 128 tiles. A (rows, columns) and X (columns, N) have one dtype and are not empty.
 
     Raises Refused if the engine has no product of that accuracy, DeviceError if the device fails.
     """
@@ -33,7 +33,7 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 
 
 def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
-    """A X in float32, by gathering a row of X for each stored element of A."""
+    """A X in float32, gathering a row of X for each stored element of A."""
     csr = compressed(a, x.dtype)
     parts = [csr.data.real, csr.data.imag] if csr.data.dtype.kind == "c" else [csr.data]
     columns = [x.real, x.imag] if x.dtype.kind == "c" else [x]
@@ -51,17 +51,17 @@ def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 
 @record(eq=False)
 class Source:
-    """A sparse matrix or its transpose as compressed rows, and the arrays that show whether it has changed."""
+    """A sparse matrix or its transpose in compressed rows, and the arrays that reveal changes of it."""
 
-    data: np.ndarray | None  # the elements, by which an engine finds what it keeps; None: nothing is kept
+    data: np.ndarray | None  # the elements that identify what an engine has cached; None: nothing is cached
     pattern: tuple[np.ndarray, ...]
-    turned: bool  # whether the rows are those of the transpose
+    turned: bool  # whether the rows belong to the transpose
     csr: Callable[[], Any]
     dtype: np.dtype  # in which duplicates are added
 
     @classmethod
     def of(cls, a: Any, dtype: np.dtype) -> Source:
-        if a.format == "csc":  # as CSR of the transpose: so A and A.T share their arrays, and what is kept of them
+        if a.format == "csc":  # as CSR of the transpose: A and A.T then share their arrays and their cached forms
             return cls(a.data, (a.indices, a.indptr), True, lambda: compressed(a.T, dtype), dtype)
         if a.format in ("csr", "bsr"):
             return cls(a.data, (a.indices, a.indptr), False, lambda: compressed(a, dtype), dtype)
@@ -92,7 +92,7 @@ def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: n
 
 
 def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """``make()``, or its earlier result, if the engine has kept it for the same elements and pattern."""
+    """``make()``, or its earlier result if the engine has cached it for the same elements and pattern."""
     if source.data is None:
         return make()
     key = (*form, *(fingerprint(p) for p in source.pattern))
@@ -102,9 +102,9 @@ def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[
 def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.ndarray:
     """x padded to ``shape`` in its first axes, with ``fill`` after its elements."""
     extents = (*shape, *x.shape[len(shape) :])
-    # Fresh pages of np.zeros are zero already: np.full would write them once more.
+    # Fresh pages from np.zeros are zero already; np.full would write them again.
     padded = np.full(extents, fill, dtype, like=x) if fill else np.zeros(extents, dtype, like=x)
-    with np.errstate(over="ignore"):  # the check of the result finds an infinity
+    with np.errstate(over="ignore"):  # the check of the result detects an infinity
         padded[tuple(slice(0, n) for n in x.shape[: len(shape)])] = x
     return padded
 
@@ -119,7 +119,7 @@ def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -
 
 
 def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
-    """How many tiles are in half of the slots: as many as fit a partition of SBUF with their operands and results."""
+    """Tiles in half of the slots: the most that fit an SBUF partition with their operands and results."""
     planes, itemsize = max(digits, 1), 2 if digits else 4
     fixed = (2 * digits + 8) * 512 * 4 if digits else 2 * columns * itemsize
     for unit in (4, 2, 1):
@@ -132,7 +132,7 @@ def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
 class Tiled:
     """One sparse matrix on one engine, in the formats that its products need.
 
-    It must not change between the products of one object, which look at its elements once.
+    It must not change between the products of one object, which read its elements once.
     """
 
     def __init__(self, engine: Engine, source: Source) -> None:
@@ -143,7 +143,7 @@ class Tiled:
     @property
     def tiling(self) -> Tiling:
         if self._made is None:
-            # Kept as long as the tiles: the next product with this matrix sends X only.
+            # Cached as long as the tiles: the next product with this matrix sends only X.
             form = ("tiling", self.source.dtype.char)
             made: Tiling = kept(self.engine, self.source, form, lambda: tiling(self.source.csr()))
             self._made = made
@@ -156,14 +156,14 @@ class Tiled:
         return data.dtype.kind == "c"
 
     def times(self, x: np.ndarray, digits: int | None = None) -> np.ndarray:
-        """A X (rows, N). ``digits``: float64 is multiplied by so many, without a certificate; the caller checks."""
+        """A X (rows, N). ``digits``: the number for float64, without an a-priori error bound; the caller checks."""
         if x.dtype.kind != "c":
             return self.parts(x, digits)[0].astype(x.dtype, copy=False)
         n = x.shape[1]
         both = self.parts(np.concatenate([x.real, x.imag], axis=1), digits)
         c = np.empty((both[0].shape[0], n), x.dtype, like=x)
         c.real, c.imag = both[0][:, :n], both[0][:, n:]
-        if len(both) == 2:  # A is complex: its real and imaginary parts have been multiplied one by one
+        if len(both) == 2:  # A is complex: its real and imaginary parts were multiplied separately
             c.real -= both[1][:, n:]
             c.imag += both[1][:, :n]
         return c
@@ -204,9 +204,9 @@ class Tiled:
         return self.engine.hold(padded(tiles, (rung(len(tiles)),), 0, dtype).reshape(-1, TILE))
 
     def _dense(self, part: np.ndarray, itemsize: int) -> np.ndarray:
-        """The tiles of ``part``. Raises Refused, before it allocates them, if they exceed one operand on the device.
+        """The tiles of ``part``. Raises Refused, before allocating them, if they exceed one operand on the device.
 
-        itemsize: bytes that one element takes there, in all its digits.
+        itemsize: bytes of one element on the device, in all its digits.
         """
         nbytes = rung(len(self.tiling.row)) * TILE * TILE * itemsize
         if nbytes > self._room():
@@ -218,9 +218,9 @@ class Tiled:
         return min(LARGEST, self.engine.room)
 
     def _strips(self, x: np.ndarray, layout: Layout, most: int, itemsize: int = 4) -> list[slice]:
-        """Columns of X in pieces of at most ``most``, so narrow that X and the result fit one operand each.
+        """Slices of at most ``most`` columns of X, so narrow that X and the result fit one operand each.
 
-        itemsize: bytes of an element of X, or of the result if these are more, on the device.
+        itemsize: the larger of an element of X and of the result, in bytes on the device.
         """
         rows = max(layout.depth, layout.rows * TILE)
         while rows * rung(min(most, x.shape[1]), 1) * itemsize > self._room():
@@ -238,7 +238,7 @@ class Tiled:
         return made
 
     def magnitudes(self, index: int) -> Held:
-        """Magnitudes of the elements over the largest of each row of the result, for a certificate."""
+        """Magnitudes of the elements over the largest of each row of the result, for an a-priori error bound."""
 
         def make() -> Held:
             tiles = self._dense(self.part(index).astype(np.float64, copy=False), DIGIT_BYTES)
@@ -256,7 +256,7 @@ class Tiled:
         return made
 
     def _largest(self, tiles: np.ndarray) -> np.ndarray:
-        """The largest magnitude of A in each row of the result, in a shape that ``tiles`` can be divided by."""
+        """The largest magnitude of A in each row of the result, in a shape that broadcasts against ``tiles``."""
         t, turned = self.tiling, self.source.turned
         blocks, axis = (t.column, 2) if turned else (t.row, 1)
         largest = np.zeros((self._layout()[4][0], TILE), like=tiles)
@@ -279,7 +279,7 @@ class Tiled:
         return c.reshape(-1, x.shape[1])[: layout.height]
 
     def _by_digits(self, index: int, x: np.ndarray, digits: int | None) -> np.ndarray:
-        """A product in float64, by so many digits, or by as many as its certificate requires."""
+        """A product in float64 with ``digits`` digits, or with as many as its error bound requires."""
         layout = self.layout()
         digits = digits or self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
@@ -296,7 +296,7 @@ class Tiled:
         return c.reshape(-1, x.shape[1])[: layout.height]
 
     def _new_digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
-        """Make what `digits` returns."""
+        """Make the result of `digits`."""
         tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits * DIGIT_BYTES)
         axis = 2 if self.source.turned else 1
         found, order, exponents = _digits.link_bytes(tiles, digits, axis, largest=self._largest(tiles))
@@ -308,7 +308,7 @@ class Tiled:
         return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), order), shift
 
     def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
-        """The number of digits that is certain to be enough for these values."""
+        """The number of digits that is guaranteed to be enough for these values."""
         if not (usual(np.isfinite(x).all(), True) and self._finite(index)):
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), np.dtype("bfloat16")
@@ -353,7 +353,7 @@ class Tiled:
             used = np.maximum(launch.products, 0)
             met = np.where(launch.products < 0, last, layout.column[used])  # the last block of X is zeros
             if layout.ordered:
-                # Short segments go on into the tiles of the next, and begin earlier where there are none.
+                # Short segments continue into the tiles of the next one, and begin earlier at the end of the matrix.
                 first = used[:, 0]
                 early = np.maximum(first + launch.length - tiles.shape[0] // TILE, 0)
                 met = np.stack([np.roll(m, e) for m, e in zip(met, early, strict=True)])
@@ -367,13 +367,13 @@ class Tiled:
 
 @record(eq=False)
 class Layout:
-    """The products of tiles that make up one product of matrices, in their order."""
+    """The products of tiles that form one matrix product, in their order."""
 
     order: np.ndarray  # (products,) tile of A
     row: np.ndarray  # (products,) block row of the result, ascending
     column: np.ndarray  # (products,) block row of X
     rows: int  # block rows of the result
-    depth: int  # rows of X, padded by a block of zeros at least
+    depth: int  # rows of X, padded with at least one block of zeros
     height: int  # rows of the result
     terms: int  # largest number of stored elements that one element of the result sums over
     ordered: bool  # whether tiles are used in the order in which they are stored
@@ -387,7 +387,7 @@ def _most_terms(place: np.ndarray, line_of: np.ndarray, turned: bool) -> int:
 
 
 def form_of(engine: Engine, dtype: np.dtype) -> str:
-    """The format that the engine multiplies for products of ``dtype``, or BY_DIGITS; Refused if there is none."""
+    """The format in which the engine multiplies ``dtype``, or BY_DIGITS; Refused if there is none."""
     form = engine.format(dtype)
     if not form:
         raise Refused(f"probes found products of {dtype} inexact on this device")
@@ -395,14 +395,14 @@ def form_of(engine: Engine, dtype: np.dtype) -> str:
 
 
 def digits_on(engine: Engine, raw: np.ndarray, places: tuple[int, ...]) -> Held:
-    """Digits on the engine, made there of bytes (rows, columns, width); those of an element are side by side."""
+    """Digits on the engine, made there from bytes (rows, columns, width); those of an element are adjacent."""
     flat = raw.reshape(len(raw), -1)
     digits: Held = engine.kernel("digits_split", flat, width=raw.shape[2], places=places, packed=True)
     return digits
 
 
 def certified(least: float, terms: int) -> int:
-    """How many digits sums of ``terms`` products need; ``least`` is the smallest positive sum of magnitudes."""
+    """The digits that sums of ``terms`` products need; ``least`` is the smallest positive sum of magnitudes."""
     digits = _digits.digits_for(least, terms)
     if digits is None:
         most = _digits.MOST_DIGITS

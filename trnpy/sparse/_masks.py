@@ -1,4 +1,4 @@
-"""Products and attention at the positions of a mask. BLAS computes whole blocks, of which the marked elements are kept.
+"""Products and attention at the positions of a mask: BLAS computes whole blocks, and marked elements are kept.
 
 "Marked" are the positions at which a mask is nonzero.
 """
@@ -21,13 +21,13 @@ from trnpy.sparse._matmul import is_sparse
 
 BLOCK = length(128)  # rows and columns of the systolic array
 WIDEST = 32 * BLOCK  # columns of one product: its result takes 4 MiB in float64
-# If less than one element in SPARSEST of a run of blocks is marked, each marked one is a dot product of its own: BLAS
-# multiplies about twenty times faster than NumPy gathers rows.
+# If less than one element in SPARSEST of a run of blocks is marked, each marked element is computed as a dot product:
+# BLAS multiplies about twenty times faster than NumPy gathers rows.
 SPARSEST = 20
-# Attention computes whole boxes if they have at most FULLEST times the marked elements: an element of a box takes 16 to
-# 20 ns, a marked one by itself 80 to 110 ns (benchmarks/sparse, float64, one thread).
+# Attention computes whole boxes if they have at most FULLEST times the marked elements: an element of a box takes
+# 16 to 20 ns, a single marked element 80 to 110 ns (benchmarks/sparse, float64, one thread).
 FULLEST = 5
-GATHERED_BYTES = 2**22  # bytes of rows and columns that are gathered at a time
+GATHERED_BYTES = 2**22  # bytes of rows and columns that are gathered at once
 
 
 def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
@@ -38,7 +38,7 @@ def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
     a, b : (m, k) and (k, n) array_like
         Dense factors of any numeric dtype.
     mask : (m, n) sparse array, sparse matrix or array_like
-        Positions with a nonzero value are computed. Zeros are left out, whether they are stored or not.
+        Positions with a nonzero value are computed. Stored zeros are ignored.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
 
     Notes
     -----
-    BLAS multiplies blocks of 128 columns that hold marked positions; no array of m x n elements is made.
+    BLAS multiplies blocks of 128 columns that contain marked positions; no array of m x n elements is allocated.
 
     Examples
     --------
@@ -85,12 +85,12 @@ def block_mask_matmul_gradients(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.
     a, b : (m, k) and (k, n) array_like
         Factors of the product.
     g : (m, n) sparse array, sparse matrix or array_like
-        Gradient of the function with respect to the product, nonzero only where the mask is.
+        Gradient of the function with respect to the product, nonzero only where `mask` is nonzero.
 
     Returns
     -------
     (m, k) and (k, n) ndarray
-        The gradients. Those of complex arrays belong to the real and imaginary parts, as in PyTorch.
+        The gradients. For complex arrays they combine the real and imaginary parts, as in PyTorch.
 
     Raises
     ------
@@ -151,21 +151,21 @@ def local_mask(n: int, window: int, causal: bool = False) -> Any:
 
 
 def masked_attention(q: Any, k: Any, v: Any, mask: Any, scale: float | None = None) -> np.ndarray:
-    """Attention softmax(scale q k^T) v in which each row sees only the positions of a mask.
+    """Attention softmax(scale q k^T) v in which each row attends only to the positions of a mask.
 
     Parameters
     ----------
     q, k, v : (..., m, d), (..., n, d) and (..., n, e) array_like
         Queries, keys and values of real floating dtypes, with equal leading dimensions.
     mask : (m, n) sparse array, sparse matrix or array_like
-        Nonzero where a query sees a key; the same for all leading dimensions.
+        Nonzero where a query attends to a key; the same for all leading dimensions.
     scale : float, optional
         Factor of the scores. The default is d^(-1/2).
 
     Returns
     -------
     (..., m, e) ndarray
-        The result, in the common dtype of `q`, `k` and `v`. A row in which nothing is marked is zero.
+        The result, in the common dtype of `q`, `k` and `v`. A row without marked positions is zero.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def masked_attention_gradients(
     q, k, v : (..., m, d), (..., n, d) and (..., n, e) array_like
         Operands of `masked_attention`.
     mask : (m, n) sparse array, sparse matrix or array_like
-        Nonzero where a query sees a key.
+        Nonzero where a query attends to a key.
     g : (..., m, e) array_like
         Gradient of the function with respect to the result of `masked_attention`.
     scale : float, optional
@@ -222,7 +222,7 @@ def masked_attention_gradients(
 
     Notes
     -----
-    Probabilities and their gradients are formed at the positions of the mask only [1]_.
+    Probabilities and their gradients are computed at the positions of the mask only [1]_.
 
     References
     ----------
@@ -276,16 +276,16 @@ class _Attention:
         rows = None
         if sum(box.size for box in boxes) <= FULLEST * self.mask.nnz:
             rows = self._by_boxes(boxes)
-        if rows is None or not guards.all_finite(rows):  # infs and NaNs of a box must not reach rows that see none
+        if rows is None or not guards.all_finite(rows):  # infs and NaNs of a box must not reach other rows
             rows = np.asarray([p @ x for p, x in zip(self.probabilities, self.v, strict=True)], self.v.dtype)
         return rows.reshape(*q[:-1], v[-1])
 
     def _by_boxes(self, boxes: list[_Box]) -> np.ndarray:
         """The result from dense products and exponentials of whole boxes."""
-        from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+        from trnpy._einsum.rows import matmul  # not at the top: trnpy.sparse must not load scipy.linalg
 
         out = np.zeros((len(self.q), self.mask.shape[0], self.v.shape[-1]), self.v.dtype)
-        with np.errstate(all="ignore"):  # `output` looks for infs and NaNs in the result
+        with np.errstate(all="ignore"):  # `output` tests the result for infs and NaNs
             for box in boxes:
                 unmarked = box.unmarked()
                 for i in range(len(out)):
@@ -334,7 +334,7 @@ class _Box:
         return math.prod(self.shape)
 
     def unmarked(self) -> np.ndarray | None:
-        """Boolean array, true at elements that are not marked; None if all are marked."""
+        """Boolean array that is true at unmarked elements; None if all are marked."""
         if len(self.indices) == self.size:
             return None
         at, columns = self.indices, self.columns
@@ -383,7 +383,7 @@ def _rows(a: Any) -> np.ndarray:
 
 def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
     """Elements (row, column) of the product of the few rows ``a`` with ``b``."""
-    from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+    from trnpy._einsum.rows import matmul  # not at the top: trnpy.sparse must not load scipy.linalg
 
     values = np.empty(len(row), np.result_type(a, b))
     for start, stop in _runs(column):
@@ -397,7 +397,7 @@ def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) 
 
 
 def _runs(column: np.ndarray) -> list[tuple[int, int]]:
-    """(first, after) columns of the runs of adjacent blocks that hold any of ``column``; none is wider than WIDEST."""
+    """(first, after) columns of the runs of adjacent blocks that contain ``column``; none is wider than WIDEST."""
     held = np.zeros(int(column.max(initial=-1)) // BLOCK + 1, bool)
     held[column >> BLOCK.bit_length() - 1] = True  # column // BLOCK takes five times as long
     blocks = np.flatnonzero(held)
@@ -410,7 +410,7 @@ def _runs(column: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _each(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Elements (row, column) of the product, each by a dot product."""
+    """Elements (row, column) of the product, each computed as a dot product."""
     step = max(1, GATHERED_BYTES // max(1, a.shape[1] * (a.itemsize + b.itemsize)))
     parts = [np.einsum("ik,ki->i", a[row[s : s + step]], b[:, column[s : s + step]]) for s in range(0, len(row), step)]
     return np.concatenate(parts) if parts else np.empty(0, np.result_type(a, b))

@@ -1,4 +1,4 @@
-"""Products of SciPy's sparse classes: a row for each, with routes by BLAS where elements fill blocks."""
+"""Products of SciPy's sparse classes, with CPU fast paths through BLAS if elements fill blocks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trnpy.sparse import _device, _spgemm
 from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
 from trnpy.sparse._tiles import compressed
 
-BLOCK_LEAST = volume(1_000_000)  # multiply-adds: for products that take SciPy less, 400 us, no route is looked for
-REMEMBERED = 4_000_000  # multiply-adds: routes of longer products of CSR and CSC depend on their columns
-CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
-# Without an engine no price is asked for: counting the blocks of a matrix takes longer than multiplying it by a vector.
+BLOCK_LEAST = volume(1_000_000)  # multiply-adds: SciPy computes smaller products in 400 us, so no fast path is tried
+REMEMBERED = 4_000_000  # multiply-adds: the fast path of longer products of CSR and CSC depends on their columns
+CONVERSION_LEAST = 32 * 32  # elements of a block from which the fast path converts CSR to BSR faster than SciPy
+# Without an engine no cost is computed: counting the blocks takes longer than multiplying by a vector.
 NO_DEVICE = (Reason.NO_DEVICE, 'not modelled: device="null" models calls with sparse matrices')
-FORCED_ONLY = (Reason.SLOWER, "the host finds the pattern of the result, which takes it as long as the product")
+FORCED_ONLY = (Reason.SLOWER, "finding the pattern of the result on the host takes as long as the product")
 
 
 def is_sparse(a: Any) -> bool:
@@ -36,7 +36,7 @@ def is_sparse(a: Any) -> bool:
 
 
 def whole_blocks(*matrices: Any) -> None:
-    """Refuse BSR whose blocks do not fill its rows and columns: SciPy multiplies it, but makes CSR of unset memory."""
+    """Refuse BSR whose blocks do not tile the matrix: SciPy multiplies it, but its CSR contains unset memory."""
     for a in matrices:
         if not is_sparse(a) or a.format != "bsr":
             continue
@@ -46,7 +46,7 @@ def whole_blocks(*matrices: Any) -> None:
 
 
 class Products:
-    """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all pass through here."""
+    """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all go through here."""
 
     format: str
     _shape: tuple[int, ...]
@@ -54,13 +54,13 @@ class Products:
     _matmul_multivector: Callable[[Any], Any]
 
     def __matmul__(self, other: Any) -> Any:
-        if other.__class__ is np.ndarray and other.ndim:  # no scalar, which SciPy would ask again
+        if other.__class__ is np.ndarray and other.ndim:  # not a scalar, which SciPy would test again
             return self._matmul_dispatch(other)
         above: Any = super()
         return above.__matmul__(other)
 
     def _matmul_dispatch(self, other: Any) -> Any:
-        # SciPy's own shortest ways, and not a call more: these products take microseconds.
+        # SciPy's own shortest paths without another call, because these products take microseconds.
         if other.__class__ is np.ndarray and unattended():
             shape, rows, n = other.shape, self._shape[0], self._shape[-1]
             if shape == (n,):
@@ -74,19 +74,19 @@ class Products:
 
 
 def _scipys_matmul(a: Any, other: Any) -> Any:
-    """a @ other by the method of SciPy's class, which ``a`` is of where SciPy's own classes are patched."""
+    """a @ other with the method of SciPy's class; ``a`` itself is SciPy's if SciPy's classes are patched."""
     above: Any = super(Products, a) if isinstance(a, Products) else a
     return above._matmul_dispatch(other)
 
 
 def _scipys_multiply(a: Any, other: Any) -> Any:
-    """a times other, element by element, by the method of SciPy's class."""
+    """a times other, element by element, with the method of SciPy's class."""
     above: Any = super(Products, a)
     return above.multiply(other)
 
 
 def _kind_of_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of A X: what a decision depends on besides the columns that rows of CSR share, and of two matrices' patterns."""
+    """The cache key of A X, except for the columns that rows of CSR share and the patterns of two sparse matrices."""
     a, x = args
     if type(x) is not np.ndarray or x.ndim not in (1, 2) or a.format not in ("csr", "csc", "bsr"):
         return None
@@ -120,9 +120,9 @@ class SparseProduct(Problem):
         return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
 
     def error(self, result: Any) -> float:
-        """Of A X w for random weights w the largest error over |A| |X| |w|, for as many terms as were summed.
+        """The largest error of A X w over |A| |X| |w|, for random weights w, divided by the length of the sums.
 
-        Errors are judged in multiples of the longest array, whose length says nothing here.
+        Errors are judged in multiples of the longest array, whose length is unrelated to that of the sums.
         """
         plain = compressed(self.a, self.dtype)
         sizes = type(plain)((np.abs(plain.data), plain.indices, plain.indptr), shape=plain.shape)
@@ -135,7 +135,7 @@ class SparseProduct(Problem):
         bound = sizes @ (abs(right) @ np.abs(signs) + underflow) + underflow
         with np.errstate(all="ignore"):
             difference = np.abs(product @ signs - plain @ (right @ signs))
-            ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays one
+            ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays NaN
         terms = int(np.diff(plain.indptr).max(initial=1)) + right.shape[1]
         longest = max(max(x.shape) for x in self.arrays)
         return float(ratio.max(initial=0.0) * longest / terms)
@@ -157,7 +157,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
     if is_sparse(other):
         terms, kind = nnz * other.nnz / max(a.shape[1], 1), "sparse sparse"
         bytes_in, bytes_out = (nnz + other.nnz) * (dtype.itemsize + 4), 0
-        if dtype.char in "fdFD" and _blocks_meet(a, other):  # a loop over blocks: faster, and its work can be counted
+        if dtype.char in "fdFD" and _blocks_meet(a, other):  # a loop over blocks is faster, and its work can be counted
             (r, k), c = a.blocksize, other.blocksize[1]
             terms, kind = float(r * k * c * np.diff(other.indptr)[a.indices].sum()), "bsr"
     else:
@@ -171,7 +171,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
 
 
 def device_product(a: Any, other: Any, dtype: np.dtype, cost: Cost) -> SparseProduct:
-    """The product on a device, by tiles or, in single precision, by gathered rows."""
+    """The product on a device, with tiles or, in single precision, with gathered rows."""
     arrays = tuple(m.data if is_sparse(m) else m for m in (a, other) if not is_sparse(m) or m.format in PATTERNED)
     precision = current_policy().products
     single = precision == "fp32" or (precision == "matched" and dtype.char in "fF")
@@ -183,14 +183,14 @@ def _blocks_meet(a: Any, b: Any) -> bool:
     if not a.format == b.format == "bsr" or a.blocksize[1] != b.blocksize[0] or a.dtype != b.dtype:
         return False
     sides = *a.blocksize, *b.blocksize
-    return sides != (1, 1, 1, 1)  # of single elements SciPy makes CSR, whose columns it orders otherwise
+    return sides != (1, 1, 1, 1)  # for 1 x 1 blocks SciPy returns CSR with another order of columns
 
 
 def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str] | None:
-    """Why a product has no device path, if it has none."""
+    """The reason why a product has no device path, or None."""
     if at_rest(current_policy()):
         return NO_DEVICE
-    # SciPy multiplies some formats in another byte order, and refuses to convert them to others.
+    # SciPy multiplies some formats in another byte order, but does not convert them to others.
     if dtype.char not in "fdFD" or not (a.dtype.isnative and other.dtype.isnative):
         return Reason.DTYPE, f"dtypes {a.dtype} and {other.dtype} have no device path"
     if not nnz or 0 in (*a.shape, *other.shape) or (is_sparse(other) and (other.ndim != 2 or not other.nnz)):
@@ -207,7 +207,7 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
 
 
 def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
-    """The pattern of A B by SciPy, of ones that cannot cancel, and its values by tiles; zeros go as SciPy's do."""
+    """A B: SciPy finds the pattern with ones, which cannot cancel; tiles give values; zeros are removed as in SciPy."""
     guards.finite(a.data, b.data)
     ones = [_with_values(m, np.ones(m.data.shape, bool)) for m in (a, b)]
     pattern = _scipys_matmul(*ones)
@@ -222,12 +222,12 @@ def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
 
 
 def _with_values(a: Any, data: np.ndarray) -> Any:
-    """``a`` with other elements in its pattern, which is shared; of its class, which may be a user's."""
+    """``a`` with other elements in the same, shared pattern, and of its class, which may be a user's."""
     return type(a)((data, a.coords) if a.format == "coo" else (data, a.indices, a.indptr), shape=a.shape)
 
 
 def _places(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each element, shaped as the elements are."""
+    """Row and column of each element, in the shape of the elements."""
     major = np.repeat(np.arange(len(pattern.indptr) - 1), np.diff(pattern.indptr))
     minor = pattern.indices.astype(np.int64)
     if pattern.format == "csr":
@@ -242,7 +242,7 @@ def _places(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare_multiply(a: Any, other: Any) -> Problem:
-    """``a`` times ``other``, element by element: there is nothing to gain by moving the operands."""
+    """``a`` times ``other``, element by element: moving the operands can never pay off."""
     if a.dtype.kind not in "biufc":
         raise Unsupported(Reason.DTYPE, f"dtype {a.dtype}")
     moved = a.nnz * (a.dtype.itemsize + 4)
@@ -254,13 +254,13 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
 MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product)
 MULTIPLY = Op("scipy.sparse.multiply", _scipys_multiply, prepare_multiply, kind=None)
 OPS = (MATMUL, MULTIPLY)
-PATCHED = (MATMUL,)  # ``multiply`` is a method of its own in each of SciPy's formats, with nothing to gain
+PATCHED = (MATMUL,)  # ``multiply`` is a separate method in each of SciPy's formats, and cannot gain
 
 matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)
 
 
 def tobsr(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """``convert``, the tobsr of a class of CSR, but for elements that fill blocks: those are cut, not counted."""
+    """``convert``, a CSR class's tobsr, except if the elements fill blocks: then the rows are reshaped directly."""
 
     @functools.wraps(convert)
     def call(self: Any, blocksize: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sparse matrices as decisions and dry runs know them: by their blocks, without values."""
+"""Sparse matrices as decisions and dry runs use them: block counts without values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import HYSTERESIS, current_policy
 from trnpy.sparse._tiles import Blocks, Tiling, count_blocks
 
-PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` are their elements
-METHODS = {"tiling": ("tiles", ""), "groups": ("gathered",), "krylov": ("",)}  # by the form that an engine keeps
+PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` holds their elements
+METHODS = {"tiling": ("tiles", ""), "groups": ("gathered",), "krylov": ("",)}  # keyed by the form that an engine caches
 EVERY = frozenset({"tiles", "gathered", ""})
 
 
 def launch_pays(host_s: float, launches: int = 1) -> bool:
-    """Whether so many launches may take less time than the host's ``host_s``; only then are blocks worth counting."""
+    """Whether this many launches may take less time than the host's ``host_s``; otherwise blocks are not counted."""
     policy = current_policy()
     engine = current_engine(policy)
     hardware = (engine.hardware if engine is not None else None) or hardware_of(policy.machine)
@@ -32,42 +32,42 @@ def launch_pays(host_s: float, launches: int = 1) -> bool:
 
 
 def host_s(cost: Any, dtype: np.dtype) -> float:
-    """Predicted seconds of the reference."""
+    """Predicted seconds of the original function."""
     return float(cost.host_s(current_rates(), dtype))
 
 
 def outlined(options: Iterable[Any]) -> tuple[Any, ...]:
-    """The options of a problem as a dry run takes them: sparse matrices by their patterns."""
+    """The options of a problem for a dry run: sparse matrices are replaced by their patterns."""
     return tuple([Pattern.of(x) if issparse(x) else x for x in options])
 
 
 def resident(a: Any) -> frozenset[str]:
-    """The methods for which the elements of ``a`` are on the device already, or will stay there."""
+    """The methods for which the elements of ``a`` are device-resident, or will be after this call."""
     engine = current_engine(current_policy())
     if engine is None:
         return frozenset()
     if pinned(place(a.data)):
         return EVERY
     forms = [form for form in engine.cache.forms(a.data) if isinstance(form, tuple)]
-    # Groups of elements serve the matrix or its transpose, tiles both.
+    # Groups of elements can multiply the matrix or its transpose only; tiles can do both.
     kept = {form[0] for form in forms if form[0] != "groups" or form[2] == (a.format == "csc")}
     return frozenset(method for name, methods in METHODS.items() if name in kept for method in methods)
 
 
 @record()
 class Pattern(Outline):
-    """What the cost of a call depends on of a sparse matrix."""
+    """The properties of a sparse matrix that determine the cost of a call."""
 
     format: str
     shape: tuple[int, int]
     dtype: np.dtype
     data: Spec
-    places: tuple[Spec, ...]  # the arrays that say where the elements are
+    places: tuple[Spec, ...]  # the arrays that hold the positions of the elements
     blocks: Blocks
 
     @classmethod
     def of(cls, a: Any) -> Pattern:
-        """The pattern of ``a``, whose blocks are counted. A matrix in another format is converted to CSR first."""
+        """The pattern of ``a``, with its blocks counted. Other formats are converted to CSR first."""
         csr = a if a.format in PATTERNED else a.tocsr()
         places = csr.coords if csr.format == "coo" else (csr.indices, csr.indptr)
         return cls(
@@ -84,7 +84,7 @@ class Pattern(Outline):
 
 
 class Matrix(Valueless):
-    """A sparse matrix without values. Functions of ``_tiles`` give their results for it, and count their work."""
+    """A sparse matrix without values. Functions of ``_tiles`` accept it, and count their work."""
 
     ndim = 2
 
@@ -109,7 +109,7 @@ class Matrix(Valueless):
         return found
 
     def compressed(self) -> Matrix:
-        """As CSR."""
+        """The matrix as CSR."""
         found = self._as("csr", self.turned)
         if self.data.ndim > 1 or len(self.data) != self.nnz:
             found.data = new((self.nnz,), self.dtype, self.count)

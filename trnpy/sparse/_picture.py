@@ -1,4 +1,4 @@
-"""An HTML page of a sparse matrix' blocks: where they are, how full they are, and predicted times of a product."""
+"""An HTML page of a sparse matrix's blocks: positions, densities, and predicted times of a product."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from trnpy._report.style import STYLE
 from trnpy.sparse._tiles import Blocks
 
-MOST = 256  # cells a side that a screen can show; in larger matrices a cell stands for several blocks
-SHADES = 6  # of density; each stands for a quarter of the next one's
-SLAB = 2**20  # stored elements counted at a time
+MOST = 256  # cells per side that a screen can show; in larger matrices a cell represents several blocks
+SHADES = 6  # of density; each is a quarter of the next
+SLAB = 2**20  # stored elements that are counted at once
 
 PICTURE = """
 .blocks { display: grid; grid-template-columns: minmax(0, 1fr) 17em; gap: 28px; align-items: start; margin-top: 30px; }
@@ -93,7 +93,7 @@ def page(blocks: Blocks, analysis: str, pattern: Any, title: str = "blocks") -> 
         f'<div class="blocks"><svg viewBox="0 0 {width} {height}" role="img" shape-rendering="crispEdges" '
         f'aria-label="{filled} of {counts.size} cells hold elements">{paths}</svg>'
         f"<div><pre>{html.escape(analysis)}</pre>"
-        f'<p class="legend">stored elements of a cell over all of it: {legend}</p></div></div></main></html>\n'
+        f'<p class="legend">stored fraction of a cell: {legend}</p></div></div></main></html>\n'
     )
 
 

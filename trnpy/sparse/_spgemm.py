@@ -1,4 +1,4 @@
-"""Products of two sparse matrices by their 128 x 128 tiles; SciPy finds the pattern of the result."""
+"""Products of two sparse matrices with 128 x 128 tiles; SciPy finds the pattern of the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trnpy.sparse._tiles import TILE, Tiling, compressed, rung, tiling
 
 @record(eq=False)
 class Pairs:
-    """The products of tiles that make up a sparse product, ordered by the tile of the result that each adds to."""
+    """The products of tiles in a sparse product, ordered by the tile of the result to which each is added."""
 
     left: np.ndarray  # (pairs,) tile of A
     right: np.ndarray  # (pairs,) tile of B
@@ -36,7 +36,7 @@ class Pairs:
 
 
 def pairs_of(a: Tiling, b: Tiling) -> Pairs:
-    """All pairs of a tile of A and a tile of B in the block row that is the former's block column."""
+    """All pairs of a tile of A and a tile of B whose block row equals A's block column."""
     pointer = np.searchsorted(b.row, np.arange(a.blocks[1] + 1))
     met = np.diff(pointer)[a.column]
     left = np.repeat(np.arange(len(a.row)), met)
@@ -49,7 +49,7 @@ def pairs_of(a: Tiling, b: Tiling) -> Pairs:
 
 
 def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """(A B)[rows, columns] in ``dtype`` for sparse A and B. Every position is one of the product's pattern.
+    """(A B)[rows, columns] in ``dtype`` for sparse A and B. All positions belong to the product's pattern.
 
     Raises Refused if the engine has no product of that accuracy, DeviceError if the device fails.
     """
@@ -81,7 +81,7 @@ def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.nda
 def _real(
     a: Tiled, index: int, layout: Layout, b: Tiling, dtype: np.dtype, values: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """The product of one real part of A with real B, in float32 or by digits."""
+    """The product of one real part of A with real B, in float32 or with digits."""
     form, dense = form_of(a.engine, dtype), b.tiles(b.data).swapaxes(1, 2)
     if form != BY_DIGITS:
         right = _stack(a, dense, np.dtype(form))
@@ -112,7 +112,7 @@ def _real(
 
 
 def _stack(a: Tiled, dense: np.ndarray, dtype: np.dtype) -> Held:
-    """Tiles as one operand on the engine, and zeros after the last."""
+    """Tiles as one operand on the engine, followed by zeros."""
     return a.engine.hold(padded(dense, (rung(len(dense) + 1),), 0, dtype).reshape(-1, TILE))
 
 
@@ -131,7 +131,7 @@ def _summed(
     digits: int,
     numbers: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The tiles of the result (tiles, 128, 128): the sums of what ``numbers`` makes of each launch's output."""
+    """The tiles of the result (tiles, 128, 128): sums of the outputs of each launch, converted by ``numbers``."""
     c = np.zeros((layout.rows, TILE, TILE))
     for target, found in a.launches(layout, tiles, right, digits, TILE):
         found = found[..., : len(target) * TILE, :]

@@ -1,4 +1,4 @@
-"""Sparse matrices as 128 x 128 tiles or groups of stored elements, and the tables that give kernels their order."""
+"""Sparse matrices as 128 x 128 tiles or groups of stored elements, and the tables that order a kernel's work."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trnpy._settings.tile import area
 
 TILE = 128  # rows and columns of the systolic array
 BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the tiles (docs/numerics.md#sparse-products)
-STEPS = 4  # rungs an octave: at most 25 % of an operand is padding, with which nothing is computed
-LEAST = 16  # the first rung
-SLAB = area(2**18)  # stored elements counted at a time, which bounds the memory that counting takes
+STEPS = 4  # shape buckets per octave: at most 25 % of an operand is padding, and no work is done on it
+LEAST = 16  # the smallest shape bucket
+SLAB = area(2**18)  # stored elements that are counted at once, which bounds the memory needed
 CACHE = "_trnpy_blocks"
 FLOAT32, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 
@@ -43,22 +43,22 @@ class Blocks:
 
     @property
     def count(self) -> int:
-        """Non-empty blocks."""
+        """The number of non-empty blocks."""
         return int(self.in_row.sum())
 
     @property
     def density(self) -> float:
-        """Stored elements over all elements of non-empty blocks."""
+        """Stored elements divided by all elements of non-empty blocks."""
         return self.nnz / max(self.count * self.block**2, 1)
 
     @property
     def padding(self) -> float:
-        """Blocks over non-empty blocks if every block row is padded to the length of the longest."""
+        """Blocks over non-empty blocks if every block row is padded to the longest length."""
         return len(self.in_row) * int(self.in_row.max(initial=0)) / max(self.count, 1)
 
     @property
     def bucket_padding(self) -> float:
-        """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, as launches are."""
+        """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, as in launches."""
         lengths = self.in_row[self.in_row > 0]
         if not len(lengths):
             return 0.0
@@ -67,7 +67,7 @@ class Blocks:
 
 
 def count_blocks(a: Any, block: int = TILE) -> Blocks:
-    """The non-empty blocks of ``a``. The count is kept on the object, with a digest of the pattern it is valid for."""
+    """The non-empty blocks of ``a``. The count is cached on the object, with a digest of the pattern it belongs to."""
     pattern = a if a.format in ("csr", "csc") else a.tocsr()
     digest = hashlib.blake2b(f"{pattern.format} {a.shape} {block}".encode(), digest_size=16)
     for indices in (pattern.indptr, pattern.indices):
@@ -87,13 +87,13 @@ def count_blocks(a: Any, block: int = TILE) -> Blocks:
 
 
 def _block_rows(pattern: Any, block: int, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The block row of each non-empty block and the elements of each of ``rows`` block rows, for one slab at a time."""
+    """The block row of each non-empty block and the elements of each of ``rows`` block rows, one slab at a time."""
     by_rows = pattern.format == "csr"
     indptr, lines = pattern.indptr, len(pattern.indptr) - 1
     minors = -(-(pattern.shape[1] if by_rows else pattern.shape[0]) // block)
     first = 0
     while first < lines:
-        # A slab is a number of whole blocks of rows (columns in CSC), at least one, with about SLAB elements.
+        # A slab consists of whole blocks of rows (columns in CSC), at least one, with about SLAB elements.
         after = int(np.searchsorted(indptr, indptr[first] + SLAB, side="right")) - 1
         after = min(max(after // block * block, first + block), lines)
         stored = slice(int(indptr[first]), int(indptr[after]))
@@ -150,7 +150,7 @@ def compressed(a: Any, dtype: np.dtype | None = None) -> Any:
 
 @priced("sorted", lambda csr: (csr.nnz, (csr.tiling(),)))
 def tiling(csr: Any) -> Tiling:
-    """Find the tiles that hold the elements of ``csr``, and their places in them."""
+    """Find the tiles that contain the elements of ``csr``, and the places of the elements in them."""
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
     columns = csr.indices.astype(np.int64)
     across = -(-csr.shape[1] // TILE)
@@ -162,7 +162,7 @@ def tiling(csr: Any) -> Tiling:
 
 @record(eq=False)
 class Groups:
-    """The elements of one launch of gathered rows, in groups (columns) of 128, each in one block row."""
+    """The elements of one launch of gathered rows, in groups (columns) of 128, each within one block row."""
 
     values: np.ndarray  # (128, slots) float32; 0 in the empty places of a group
     row_of: np.ndarray  # (128, slots) float32, row within the block row; -1 in empty places
@@ -171,7 +171,7 @@ class Groups:
 
 
 def groups(csr: Any, part: np.ndarray) -> Iterator[Groups]:
-    """The elements of ``csr`` with the values ``part``, in launches of block rows of equally many groups."""
+    """The elements of ``csr`` with the values ``part``, in launches of block rows with equal numbers of groups."""
     stored = _stored(csr)
     count = -(-stored // TILE)
     slot, lane, row = _slots(csr, stored, count)
@@ -217,7 +217,7 @@ def _tables(
 
 @record(eq=False)
 class Launch:
-    """Products of one launch, of which equally many add to each block row of its result."""
+    """The products of one launch; the same number is added to each block row of its result."""
 
     target: np.ndarray  # (segments,) block row that each segment adds to
     products: np.ndarray  # (rows, length) indices of products; -1 fills short segments and rows after the last
@@ -228,7 +228,7 @@ class Launch:
 
 
 def launches(row: np.ndarray, longest: int) -> Iterator[Launch]:
-    """Launches for products that add to the block rows ``row``, ascending; segments have at most ``longest``."""
+    """Launches for products that are added to the block rows ``row``, ascending; segments have at most ``longest``."""
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     lengths = np.diff(starts, append=len(row))
     pieces = -(-lengths // longest)
@@ -250,15 +250,15 @@ def launches(row: np.ndarray, longest: int) -> Iterator[Launch]:
 
 
 def buckets(lengths: np.ndarray, longest: int) -> list[int]:
-    """At most BUCKETS lengths, chosen so that segments padded to the next of them have the fewest products.
+    """At most BUCKETS lengths for which segments, padded to the next length, have the fewest products.
 
-    Each is one of four an octave, so that few kernels are compiled.
+    Four lengths per octave are allowed, so that few kernels are compiled.
     """
     sizes, count = np.unique([min(rung(n, 1), longest) for n in lengths.tolist()], return_counts=True)
     before = np.concatenate([[0], np.cumsum(count)])
     best, cuts = np.where(before == 0, 0.0, np.inf), []
     for _ in range(BUCKETS):
-        # A bucket of the segments with sizes[i] to sizes[j - 1] pads all to sizes[j - 1].
+        # A bucket of the segments with sizes[i] to sizes[j - 1] pads all of them to sizes[j - 1].
         cost = [best[:j] + sizes[j - 1] * (before[j] - before[:j]) for j in range(1, len(before))]
         cuts.append([0, *(int(np.argmin(c)) for c in cost)])
         best = np.array([0.0, *(c.min() for c in cost)])

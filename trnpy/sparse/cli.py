@@ -27,10 +27,10 @@ def main(argv: list[str]) -> int:
     parser = _Parser(prog="python -m trnpy blocks", description="The 128 x 128 blocks of a sparse matrix in a file.")
     add = parser.add_argument
     add("matrix", type=Path, help="an .npz file of scipy.sparse.save_npz, or a Matrix Market file")
-    add("--columns", type=int, default=TILE, help="dense columns it is multiplied with (default %(default)s)")
-    add("--order", choices=("rcm", "morton"), help="of rows and columns, before they are cut into blocks")
-    add("--points", type=Path, help="for morton: an .npy file (rows, dimensions) of where each row's centre is")
-    add("--machine", choices=CHOICES["machine"], help="that is modelled (default: as TRNPY_MACHINE says)")
+    add("--columns", type=int, default=TILE, help="columns of the dense factor (default %(default)s)")
+    add("--order", choices=("rcm", "morton"), help="reorder rows and columns before counting blocks")
+    add("--points", type=Path, help="for morton: an .npy file (rows, dimensions) with the centre of each row")
+    add("--machine", choices=CHOICES["machine"], help="machine to model (default: TRNPY_MACHINE)")
     add("--html", type=Path, metavar="FILE", help="write a picture of the blocks")
     options = parser.parse_args(argv)
     if (options.order == "morton") != (options.points is not None):

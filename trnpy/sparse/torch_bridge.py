@@ -1,4 +1,4 @@
-"""Products of masks and of sparse matrices, and systems, for torch: tensors with gradients. Imports torch."""
+"""Products with masks and sparse matrices, and linear solves, for torch tensors with gradients. Imports torch."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def block_mask_matmul(a: torch.Tensor, b: torch.Tensor, mask: Any) -> torch.Tens
 def masked_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float | None = None
 ) -> torch.Tensor:
-    """Attention of tensors in which each row sees only the positions of a mask, differentiable in q, k and v.
+    """Attention of tensors in which each row attends only to the positions of a mask, differentiable in q, k and v.
 
     Parameters
     ----------
     q, k, v : (..., m, d), (..., n, d) and (..., n, e) torch.Tensor
         Queries, keys and values of real floating dtypes, on the CPU.
     mask : (m, n) sparse array, sparse matrix or array_like
-        Nonzero where a query sees a key; the same for all leading dimensions.
+        Nonzero where a query attends to a key; the same for all leading dimensions.
     scale : float, optional
         Factor of the scores. The default is d^(-1/2).
 
@@ -101,8 +101,8 @@ def matmul(a: Any, x: torch.Tensor, values: torch.Tensor | None = None) -> torch
     x : (n,) or (n, k) torch.Tensor
         The right factor, on the CPU.
     values : torch.Tensor, optional
-        Elements in the place of ``a.data``, of its shape: of BSR the blocks, (blocks, r, c). They are differentiated.
-        `a` is BSR, COO, CSC or CSR then.
+        Replaces ``a.data`` and has its shape: for BSR the blocks, (blocks, r, c). It is differentiated, and `a` must be
+        BSR, COO, CSC or CSR.
 
     Returns
     -------
@@ -145,8 +145,8 @@ def cg(
     b : (n,) torch.Tensor
         Right-hand side, on the CPU.
     values : torch.Tensor, optional
-        Elements in the place of ``a.data``, of its shape. Each gets the gradient of a matrix element of its own, also
-        where two must be equal for the matrix to be Hermitian.
+        Replaces ``a.data`` and has its shape. Each element has a gradient of its own, also where two must be equal for
+        the matrix to be Hermitian.
     rtol : float
         Residual over the norm of the right-hand side, in both passes.
     M : (n, n) sparse array, sparse matrix, array_like or LinearOperator, optional
@@ -245,7 +245,7 @@ class _Solved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """A dx = db - dA x, so that b has the gradient y of A^H y = g, and A that of - y x^H."""
+        """A dx = db - dA x, so b has the gradient y of A^H y = g, and A has the gradient - y x^H."""
         (g,), (x,) = gradients, ctx.saved_tensors
         y = _solution(ctx.a, _array(g), ctx.rtol, ctx.M)
         _, right, elements, *_ = ctx.needs_input_grad
@@ -261,7 +261,7 @@ def _solution(a: Any, b: np.ndarray, rtol: float, m: Any) -> np.ndarray:
 
 
 def _checked(a: Any, values: torch.Tensor | None) -> Any:
-    """``a`` as one of trnpy's classes; ValueError if ``values`` cannot be its elements."""
+    """``a`` as one of trnpy's classes; ValueError if ``values`` does not fit its elements."""
     if values is not None and a.format not in PATTERNED:
         raise ValueError(f"values for a {a.format} matrix: expected {', '.join(PATTERNED[:-1])} or {PATTERNED[-1]}")
     if values is not None and tuple(values.shape) != a.data.shape:
@@ -270,7 +270,7 @@ def _checked(a: Any, values: torch.Tensor | None) -> Any:
 
 
 def _at_elements(a: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """left right^H at the stored elements of ``a``, shaped as they are; both (n,) or (n, k)."""
+    """left right^H at the stored elements of ``a``, in their shape; both operands are (n,) or (n, k)."""
     left, right = left.reshape(len(left), -1), right.reshape(len(right), -1).conj()
     if a.format == "bsr":
         r, c = a.blocksize

@@ -1,4 +1,4 @@
-"""The names of scipy.sparse.linalg: rows of ``_ops`` where accelerated; sparse results are of trnpy's classes."""
+"""The names of scipy.sparse.linalg, some of them accelerated; sparse results are of trnpy's classes."""
 
 from __future__ import annotations
 

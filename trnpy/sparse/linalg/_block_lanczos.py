@@ -1,4 +1,4 @@
-"""Eigenpairs of a sparse symmetric matrix by block Lanczos; blocks are orthogonalised in full, by the host."""
+"""Eigenpairs of a sparse symmetric matrix by block Lanczos; the host reorthogonalises every block in full."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.abstract_arrays import operations, priced, usual
 
-COLUMNS = 8  # least width of a block: a device multiplies 8 columns in the time of one
+COLUMNS = 8  # smallest width of a block: a device multiplies 8 columns in the time of one
 BASIS = 4  # size of the basis, in multiples of the vectors that a restart keeps
-CYCLES = 60  # restarts, after which the call goes to ARPACK
-FOUND = 1e-8  # part of a unit column that must lie outside the basis for the column to extend it
+CYCLES = 60  # largest number of restarts, after which ARPACK runs
+FOUND = 1e-8  # fraction of a unit column that must lie outside the basis for the column to extend it
 ROUNDING = 50.0  # residuals below this times eps |A| are rounding errors (20 measured after ten cycles)
 
-USUAL_CYCLES = 7  # restarts that a dry run assumes: some 40 products with A for six eigenpairs
+USUAL_CYCLES = 7  # default estimate of restarts: some 40 products with A for six eigenpairs
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -24,7 +24,7 @@ Product = Callable[[np.ndarray], np.ndarray]
 def _beyond(basis: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span the part of ``w`` (n, b) outside ``basis`` (n, p).
 
-    Gram-Schmidt runs twice, which is enough; the second run drops columns that were only rounding errors.
+    Gram-Schmidt runs twice, which suffices; the second run drops columns that were only rounding errors.
     """
     size = np.linalg.norm(w, axis=0)
     some = usual(size > 0, np.ones(w.shape[1], bool))
@@ -47,18 +47,18 @@ def _qr(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @priced("eigh", lambda h: (operations(9 * len(h) ** 3, h.dtype), ((h.shape[1:], h.dtype), (h.shape, h.dtype))))
 def _eigh(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # Eigenvectors of evr are orthogonal to 5e-14 only, an error that the basis would keep.
+    # Eigenvectors of evr are orthogonal only to 5e-14, an error that the basis would keep.
     values, vectors = lapack.eigh(h, driver="evd", check_finite=False)
     return values, vectors
 
 
 def wanted(values: np.ndarray, which: str) -> np.ndarray:
-    """The order of ``values`` in which those that ``which`` (LM, LA or SA) asks for come first."""
+    """The order of ``values`` that puts those selected by ``which`` (LM, LA or SA) first."""
     return np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")
 
 
 def block_lanczos(product: Product, start: np.ndarray, k: int, which: str, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start (n, b).
+    """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start block (n, b).
 
     A thick restart keeps the best Ritz vectors and continues with their residuals (Wu and Simon, SIAM J. Matrix Anal.
     Appl. 22, 602 (2000)). Raises Unsupported if CYCLES restarts do not reach |A v - t v| <= max(tol |t|, rounding).

@@ -1,4 +1,4 @@
-"""Rows of cg and gmres: steps in float32 on an engine, refined; or SciPy's own iteration with the engine's products."""
+"""cg and gmres: steps in float32 on an engine, then refinement; or SciPy's iteration with the engine's products."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _krylov
 from trnpy.sparse.linalg._operator_products import Product, Raised, delivered, dry_options, iterated, product_of, square
 
-# The number of iterations is not known before a solve, so prices assume these. Laplacians of 40,000 unknowns take
-# 120 to 390 on the host (docs/numerics.md#sparse-solvers).
+# The number of iterations is not known before a solve, so cost estimates assume these. Laplacians of 40,000 unknowns
+# need 120 to 390 on the host (docs/numerics.md#sparse-solvers).
 ITERATIONS = 200
-PRODUCT_LAUNCHES = 2  # of one product, at least
+PRODUCT_LAUNCHES = 2  # fewest of one product
 RESTART = 20  # SciPy's default
 CALLBACK_TYPES = (None, "x", "pr_norm", "legacy")
 SQUARABLE = float(np.finfo(np.float64).tiny) ** 0.5  # the square of a longer residual is a normal number
@@ -42,7 +42,7 @@ class System(Problem):
     m: Any  # an approximate inverse of A: its diagonal, a sparse matrix or None
     rtol: float
     atol: float
-    steps: int  # at most, in all
+    steps: int  # largest total number
     gmres: bool = False
     length: int = 0
 
@@ -55,12 +55,12 @@ class System(Problem):
         return dry_options(self, launches, **real)
 
     def run(self, engine: Engine) -> tuple[np.ndarray, int]:
-        """A complex system is solved as the real one of its real and imaginary parts, one beside the other."""
+        """A complex system is solved as the real system of its stacked real and imaginary parts."""
         m = self.m
         guards.finite(*(v for v in (self.b, self.x0, *self.arrays) if v is not None))
         guards.finite(*(() if m is None else (m,) if _is_diagonal(m) else (compressed(m).data,)))
         b = self.b.astype(self.dtype, order="C", copy=False)
-        if not usual(b.any(), True):  # SciPy returns zeros then and ignores x0
+        if not usual(b.any(), True):  # SciPy then returns zeros and ignores x0
             return b.copy(), 0
         if not SQUARABLE < float(usual(np.linalg.norm(b), 1.0)) * (self.rtol or 1.0) < math.inf:
             raise Unsupported(Reason.VALUE, "squares of residuals underflow or overflow")
@@ -81,7 +81,7 @@ class System(Problem):
         return _krylov.refine(op, b, x, self._target(b), steps, inner, gain, turns).view(self.dtype), 0
 
     def _operator(self, engine: Engine, a: Any, m: Any) -> _krylov.Operator:
-        """``a`` with its preconditioner. A diagonal one is part of the scales."""
+        """``a`` with its preconditioner. A diagonal one is included in the scales."""
         if _is_diagonal(m):
             scales = _krylov.by_rows(m) if self.gmres else _krylov.by_root(m)
             return _krylov.operator(engine, a, scales, (self.gmres, fingerprint(m)))
@@ -92,12 +92,12 @@ class System(Problem):
         return max(self.atol, self.rtol * float(usual(np.linalg.norm(b), 1.0)))
 
     def error(self, result: tuple[np.ndarray, int]) -> float:
-        """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
+        """0 if the residual is at most the requested one, as SciPy promises; otherwise infinity."""
         x, info = result
-        if info:  # SciPy computed this result, and reports that it did not converge
+        if info:  # SciPy computed this result and reports that it did not converge
             return 0.0
         size = float(np.linalg.norm(self.b - compressed(self.a, self.dtype) @ x))
-        rounding = 1 + 1e-6  # this residual is summed in another order than the solver's
+        rounding = 1 + 1e-6  # this residual is summed in a different order than the solver's
         return 0.0 if size <= rounding * self._target(self.b) else math.inf
 
 
@@ -108,14 +108,14 @@ def _is_diagonal(m: Any) -> bool:
 
 @priced("", lambda a: (12 * a.data.nbytes, (a,)))
 def real_form(a: Any) -> Any:
-    """The real matrix (2n, 2n) that multiplies real and imaginary parts, one beside the other, as ``a`` does."""
+    """The real matrix (2n, 2n) that multiplies stacked real and imaginary parts as ``a`` does."""
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
     return (sparse.kron(a.real, np.eye(2)) + sparse.kron(a.imag, turn)).tocsr()
 
 
 @record(kw_only=True)
 class Iteration(Problem):
-    """SciPy's own iteration, with its products with A on the engine: for callbacks and any preconditioner."""
+    """SciPy's iteration with the engine's products with A: for callbacks and any preconditioner."""
 
     a: Any
     b: np.ndarray
@@ -128,7 +128,7 @@ class Iteration(Problem):
     @uncounted
     def run(self, engine: Engine) -> Any:
         product = product_of(self.a, self.dtype, engine)
-        if isinstance(self.b, StandIn):  # SciPy's iteration does not run dry: products take most of its time
+        if isinstance(self.b, StandIn):  # SciPy's iteration cannot run without values; it is mostly products
             x = np.zeros_like(self.b, dtype=self.dtype)
             for _ in range(ITERATIONS):
                 product(x)
@@ -142,7 +142,7 @@ class Iteration(Problem):
         return iterated(solved, product)
 
     def error(self, result: Any) -> float:
-        """Of a converged x how far the residual exceeds what SciPy promises, over |A| |x| + |b|."""
+        """How far the residual of a converged x exceeds SciPy's promise, over |A| |x| + |b|; 0 for any other x."""
         if isinstance(result, Raised) or result[1]:
             return 0.0
         x, options = result[0], dict(self.options)
@@ -161,7 +161,7 @@ class Iteration(Problem):
 
 
 def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dict[str, Any], **options: Any) -> Problem:
-    """The problem of a system; ``own`` are options that only SciPy's own iteration knows."""
+    """The problem of a system; ``own`` are options that only SciPy's own iteration supports."""
     most = _count("maxiter", options["maxiter"])
     dtype = square(a)
     for v in (b,) if x0 is None else (b, x0):
@@ -191,16 +191,16 @@ def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dic
 
 
 def _count(name: str, given: Any) -> int | None:
-    """``given`` if it is None or a positive integer; else Unsupported, and SciPy says what that means."""
+    """``given`` if it is None or a positive integer; otherwise Unsupported, and SciPy interprets it."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
-        raise Unsupported(Reason.PARAM, f"{name}={given!r} is no positive integer")
+        raise Unsupported(Reason.PARAM, f"{name}={given!r} is not a positive integer")
     return int(given)
 
 
 def _preconditioner(m: Any, n: int, dtype: np.dtype) -> tuple[bool, Any]:
-    """Whether kernels multiply by ``m``, and as what: its diagonal, if it has no other elements, or a sparse matrix."""
+    """The form in which kernels multiply by ``m``, if they can: its diagonal if it has no more, or a sparse matrix."""
     if m is None:
         return True, None
     if type(m) is np.ndarray and m.shape == (n, n):

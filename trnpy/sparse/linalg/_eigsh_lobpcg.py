@@ -1,4 +1,4 @@
-"""Rows of scipy.sparse.linalg: solvers that keep their matrix on the engine while they iterate."""
+"""eigsh and lobpcg: solvers that keep their matrix on the engine while they iterate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _is_hermitian(plain: Any) -> bool:
 
 @priced("random", lambda plain, columns: (plain.shape[0] * columns, (((plain.shape[0], columns), plain.dtype),)))
 def _start(plain: Any, columns: int) -> np.ndarray:
-    """Random columns, the same for each matrix of one order."""
+    """Random columns, equal for all matrices of one order."""
     n = plain.shape[0]
     return np.random.default_rng(n).standard_normal((n, columns)).astype(plain.dtype)
 
@@ -63,7 +63,7 @@ class Lanczos(Problem):
         k, exponent = self.k, math.frexp(largest)[1]
         start = _start(plain, min(max(k, _block_lanczos.COLUMNS), plain.shape[0] // 4))
         product = product_of(self.a, self.dtype, engine, DIGITS)
-        # Of A over a power of two: squares of its elements neither underflow nor overflow.
+        # A divided by a power of two: squares of its elements neither underflow nor overflow.
         values, found = _block_lanczos.block_lanczos(
             lambda x: np.ldexp(product(x), -exponent), start, k, self.which, self.tol
         )
@@ -71,12 +71,12 @@ class Lanczos(Problem):
         return (values, found) if self.vectors else values[_block_lanczos.wanted(values, self.which)[::-1]]
 
     def unique(self, result: Any) -> Any:
-        return ()  # within the tolerance of the call
+        return ()  # determined only to the tolerance of the call
 
     def error(self, result: Any) -> float:
         """The larger of the eigenpairs' worst residual beyond ``tol`` and their error of orthonormality.
 
-        Of eigenvalues alone only finiteness is checked.
+        If there are only eigenvalues, they are only checked to be finite.
         """
         if not self.vectors:
             return 0.0 if np.isfinite(result).all() else math.inf
@@ -89,13 +89,13 @@ class Lanczos(Problem):
 
 @record(kw_only=True)
 class Lobpcg(Problem):
-    """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
+    """SciPy's iteration, which works on blocks already, with the engine's products with A."""
 
     unproven: ClassVar[str] = "that no wanted eigenvalue is missing"
     a: Any
     x: np.ndarray
     b: Any
-    options: tuple[Any, ...]  # of SciPy's, from M on
+    options: tuple[Any, ...]  # SciPy's options from M on
 
     def outlined(self) -> tuple[Any, ...] | None:
         return dry_options(self, BLOCK_PRODUCTS)
@@ -104,20 +104,20 @@ class Lobpcg(Problem):
     def run(self, engine: Engine) -> Any:
         guards.finite(self.x)
         product = product_of(self.a, self.dtype, engine, DIGITS)
-        if isinstance(self.x, StandIn):  # SciPy's iteration does not run dry: products take most of its time
+        if isinstance(self.x, StandIn):  # SciPy's iteration cannot run without values; it is mostly products
             for _ in range(BLOCK_PRODUCTS):
                 product(self.x)
             return None
 
         @uncounted
         def pairs(proved: Product) -> Any:
-            # SciPy orthonormalizes X where it is, and may have to start again.
+            # SciPy orthonormalizes X in place, and may have to start again.
             return scipy_linalg.lobpcg(proved, self.x.copy(), self.b, *self.options)
 
         return iterated(pairs, product)
 
     def error(self, result: Any) -> float:
-        """Of the values what they differ from the vectors' Rayleigh quotients, by the norm of A."""
+        """The difference between the values and the vectors' Rayleigh quotients, over the norm of A."""
         if isinstance(result, Raised):
             return 0.0
         b, values, found = self.b, np.asarray(result[0]), np.asarray(result[1])
@@ -133,7 +133,7 @@ class Lobpcg(Problem):
 
 
 def _pairs_priced(a: Any, k: int, columns: int) -> Problem:
-    """What eigenpairs take by products of A with blocks of ``columns``."""
+    """The estimated cost of eigenpairs from products of A with blocks of ``columns``."""
     dtype, policy = square(a), current_policy()
     if dtype.char not in "fdFD":
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
@@ -155,10 +155,10 @@ def prepare_eigsh(
     refused = [name for name, value in (options | {"rng": rng}).items() if value is not None]
     if refused or which not in ("LM", "LA", "SA") or mode != "normal":
         raise Unsupported(Reason.PARAM, f"options {', '.join(refused)}, which={which!r}, mode={mode!r}")
-    if square(A).kind == "c":  # SciPy orders the eigenvalues of complex matrices otherwise
+    if square(A).kind == "c":  # SciPy orders the eigenvalues of complex matrices differently
         raise Unsupported(Reason.DTYPE, f"dtype {A.dtype} has no device path")
     if type(k) is not int or not 0 < k < A.shape[0] // 4:
-        raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: a dense solver's")
+        raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: expected less than a quarter of the order")
     return Lanczos.of(
         _pairs_priced(A, k, max(k, _block_lanczos.COLUMNS)),
         a=A,

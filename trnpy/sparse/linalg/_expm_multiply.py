@@ -1,4 +1,4 @@
-"""The row of expm_multiply: SciPy's algorithm, with products by the engine if the matrix is large and dense."""
+"""expm_multiply: SciPy's algorithm with the engine's products, if the matrix is large and dense."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from trnpy._settings.tile import area
 Product = Callable[[np.ndarray], np.ndarray]
 SMALL = area(512 * 512)  # elements; a smaller matrix stays in the host's cache
 REACH = 9.9  # the 1-norm of A for which SciPy's series needs one step, of degree 55
-NORM, PER_NORM = 5.0, 6.0  # assumed 1-norm of A; products for each unit of it
-# SciPy estimates the 1-norm of A by ROUNDS rounds of products with ESTIMATED columns. Where NORM exceeds EXACT over the
-# columns of B, it does the same for the powers 2 to 9, 180 products, so as to take fewer of B (Al-Mohy and Higham, SIAM
-# J. Sci. Comput. 33, 488 (2011), eq. 3.13). A device multiplies A by one block in about the time of another. So for
-# SciPy B is one long vector, times the Kronecker product of A and the identity, up to a norm of LARGEST: 180 products.
+NORM, PER_NORM = 5.0, 6.0  # assumed 1-norm of A; products per unit of it
+# SciPy estimates the 1-norm of A by ROUNDS rounds of products with ESTIMATED columns. If NORM times the columns of B
+# exceeds EXACT, it does the same for the powers 2 to 9, in 180 products, to need fewer products with B (Al-Mohy and
+# Higham, SIAM J. Sci. Comput. 33, 488 (2011), eq. 3.13). A device multiplies A by any block in about the same time.
+# SciPy therefore gets B as one long vector, and A as its Kronecker product with the identity, up to a norm of LARGEST.
 EXACT, ROUNDS, ESTIMATED, HIGHEST_POWER = 63.0, 2, 2, 9
 LARGEST = 180 / PER_NORM
 
 
 def columns_on_host(columns: int) -> int:
-    """The columns that SciPy multiplies for a B of so many."""
+    """The number of columns that SciPy multiplies for a B of ``columns``."""
     powers = range(1, 2 if NORM * columns <= EXACT else HIGHEST_POWER + 1)
     return 2 * ROUNDS * ESTIMATED * sum(powers) + columns * int(NORM * PER_NORM)
 
 
 def usual_products(columns: int) -> list[tuple[int, bool]]:
-    """The products that a device takes for a B of so many columns: their columns, and whether A is the adjoint."""
+    """The products that a device needs for a B of ``columns``: their columns, and whether A is the adjoint."""
     estimates = [(ESTIMATED * columns, adjoint) for adjoint in (False, True) * ROUNDS]
     return estimates + [(columns, False)] * int(NORM * PER_NORM)
 
 
 @priced("", lambda a: (a.nbytes, (NORM,)))
 def bound(a: np.ndarray) -> float:
-    """At least the 1-norm of a (n, n), 1.25 times that of a random matrix: in one pass without work arrays."""
+    """An upper bound of the 1-norm of a (n, n), 1.25 times that of a random matrix, in one pass without work arrays."""
     return math.sqrt(len(a)) * float(checksums.lengths(a.T).max())
 
 
@@ -74,7 +74,7 @@ class ExpmMultiply(Problem):
         columns = b.shape[1] if bound(a) <= LARGEST else 1
 
         def of_blocks(product: Product) -> Product:
-            """``product`` of vectors that are ``columns`` columns, row by row."""
+            """``product`` of vectors that hold ``columns`` columns, row by row."""
             return lambda x: product(x.reshape(len(a), -1)).reshape(x.shape)
 
         forward, backward = of_blocks(product), of_blocks(adjoint_product)
@@ -88,7 +88,7 @@ class ExpmMultiply(Problem):
         return np.asarray(result.reshape(b.shape))
 
     def _dry(self, product: Product, adjoint_product: Product) -> np.ndarray:
-        """A stand-in for the result, after the usual products; SciPy's algorithm does not run dry."""
+        """A placeholder for the result after the assumed products; SciPy's algorithm cannot run without values."""
         a, b = self.arrays
         bound(a)
         for columns, adjoint in usual_products(b.shape[1]):
@@ -98,10 +98,10 @@ class ExpmMultiply(Problem):
     def error(self, x: np.ndarray) -> float:
         """Difference from the Taylor series of e^A B, on the host, for random combinations V of columns.
 
-        Over |X|, or what rounding may add to it: the sum of |A| and the largest term of the series, times the sizes of
-        e^(A t) B V and of e^(A (1 - t)) for the t where their product is largest.
+        Divided by |X|, or the allowed rounding error: the sum of |A| and the largest term of the series, times the
+        sizes of e^(A t) B V and of e^(A (1 - t)) for the t with the largest product.
         """
-        from trnpy.linalg import _expm  # only here: importing trnpy.sparse does not load scipy.linalg
+        from trnpy.linalg import _expm  # imported here, because importing trnpy.sparse must not load scipy.linalg
 
         a, b = self.arrays
         v, w = probe(b.shape[1], self.dtype), probe(len(a), self.dtype)
@@ -112,7 +112,7 @@ class ExpmMultiply(Problem):
         added = (float(np.linalg.norm(a)) + _expm.largest_term(a, w, REACH)) * max(map(operator.mul, before, after))
         if not math.isfinite(added):  # any result would be within it
             raise Unsupported(Reason.VALUE, "what rounding may add overflows")
-        # The bound of a check grows with the order of a matrix, which this does not.
+        # The bound of a check grows with the order of a matrix, but this does not.
         size = max(float(np.linalg.norm(x)) * math.sqrt(count), added / len(a))
         difference = float(np.linalg.norm(x @ v - expected))
         return difference / size if size else difference

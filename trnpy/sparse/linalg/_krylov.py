@@ -26,37 +26,37 @@ from trnpy._nki.kernels.solves.gmres_steps_reference import BASIS_STEPS, ELEMENT
 from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
-PROGRAM = 40_000  # instructions of a program: it compiles in 13 s
+PROGRAM = 40_000  # instructions of a kernel: it compiles in 13 s
 STEPS = (
     32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/numerics.md#sparse-solvers)
 )
-CYCLE = 32  # and of GMRES
+CYCLE = 32  # most steps of GMRES in one launch
 INNER = 1e-5  # relative residual that float32 reaches unless the matrix is too ill-conditioned
-# A refinement that leaves more than this part of the residual ends the solve. Conjugate gradients run to INNER, or gain
-# nothing where float32 is not accurate enough; a cycle of GMRES may be one of many, and may gain little.
+# A refinement that leaves more than this fraction of the residual ends the solve. Conjugate gradients run to INNER, or
+# gain nothing if float32 is not accurate enough; one of many GMRES cycles may gain little.
 GAIN, CYCLE_GAIN = 0.5, 0.9
-# How many steps a solve takes is not known before, so dry runs assume these. Laplacians of 40,000 unknowns take 200 to
+# The number of steps is not known before a solve, so dry runs assume these. Laplacians of 40,000 unknowns need 200 to
 # 750 steps in float32, and 3 to 7 residuals (docs/numerics.md#sparse-solvers).
 USUAL_TURNS, USUAL_STEPS = 4, 3 * STEPS
 
 Vector = np.ndarray
-# (scaled right-hand side, part of its norm to reach, steps left) -> the solution, and the steps that were taken
+# (scaled right-hand side, fraction of its norm to reach, steps left) -> the solution, and the steps taken
 Inner = Callable[[Vector, float, int], tuple[Vector, int]]
 Scales = Callable[[Any], tuple[Vector, Vector]]  # of a matrix: L and R
 
 
 @record(eq=False)
 class Operator:
-    """L A R in float32 as kernels read it, and a preconditioner; L and R are diagonal."""
+    """L A R in float32 in the kernels' layout, and a preconditioner; L and R are diagonal."""
 
     matrix: Any  # A in CSR and float64, for residuals
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
     arrays: tuple[Held, ...]  # tiles, column_of, row_of, first_row
     blocks: int  # of vectors
-    turns: int  # of one product
-    inverse: tuple[Held, ...] = ()  # the same of the preconditioner
-    preconditioned: Callable[[Vector], Vector] = lambda r: r  # which multiplies by it, in float64
+    turns: int  # iterations of the device loop in one product
+    inverse: tuple[Held, ...] = ()  # the same for the preconditioner
+    preconditioned: Callable[[Vector], Vector] = lambda r: r  # multiplies by the preconditioner, in float64
 
 
 def _powers(x: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ def _powers(x: np.ndarray) -> np.ndarray:
 
 
 def _scales_price(matrix: Any) -> tuple[float, tuple[Any, ...]]:
-    """The price of ``of_diagonal`` and ``of_rows``."""
+    """The cost of ``of_diagonal`` and ``of_rows``."""
     n = (matrix.shape[0],), np.dtype(np.float64)
     return 4 * matrix.data.nbytes, (n, n)
 
@@ -91,7 +91,7 @@ def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_root(diagonal: Vector) -> Scales:
-    """Scales by which conjugate gradients are those with a diagonal preconditioner, up to a power of two."""
+    """Scales that include a diagonal preconditioner in conjugate gradients, up to a power of two."""
 
     @priced("", _scales_price)
     def scales(matrix: Any) -> tuple[Vector, Vector]:
@@ -105,7 +105,7 @@ def by_root(diagonal: Vector) -> Scales:
 
 
 def by_rows(diagonal: Vector) -> Scales:
-    """Scales by which GMRES is that with a diagonal preconditioner, up to a power of two; columns come near one."""
+    """Scales that include a diagonal preconditioner in GMRES, up to a power of two, and bring columns near one."""
 
     @priced("", _scales_price)
     def scales(matrix: Any) -> tuple[Vector, Vector]:
@@ -127,7 +127,7 @@ def _of_columns(matrix: Any) -> Vector:
 
 
 def operator(engine: Engine, a: Any, scales: Scales, form: tuple[Any, ...]) -> Operator:
-    """``a`` (n, n) as kernels read it. The engine keeps it, as ``form``, until it changes."""
+    """``a`` (n, n) in the kernels' layout. The engine caches it, as ``form``, until it changes."""
     source = Source.of(a, np.dtype(np.float64))
 
     def make() -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def operator(engine: Engine, a: Any, scales: Scales, form: tuple[Any, ...]) -> O
 
 
 def _held(engine: Engine, matrix: Any, left: Vector, right: Vector) -> tuple[tuple[Held, ...], int, int]:
-    """L A R with the engine, the blocks of its vectors and the turns of a product."""
+    """L A R on the engine, the blocks of its vectors, and the loop iterations of a product."""
     t = tiling(matrix)
     blocks, turns = rung(t.blocks[0]), rung(-(-len(t.row) // ITEMS), 1)
     if blocks > BLOCKS or turns > TURNS:
@@ -152,7 +152,7 @@ def _held(engine: Engine, matrix: Any, left: Vector, right: Vector) -> tuple[tup
 
 
 def preconditioned(engine: Engine, op: Operator, m: Any, symmetric: bool) -> Operator:
-    """``op`` with the preconditioner ``m`` (n, n) of A: as M / L for GMRES, for conjugate gradients as M / (L L)."""
+    """``op`` with the preconditioner ``m`` (n, n) of A: as M / L for GMRES, as M / (L L) for conjugate gradients."""
     source = Source.of(m, np.dtype(np.float64))
 
     def make() -> tuple[Any, ...]:
@@ -171,7 +171,7 @@ def preconditioned(engine: Engine, op: Operator, m: Any, symmetric: bool) -> Ope
 
 
 def _turns(row: np.ndarray, column: np.ndarray, turns: int) -> tuple[np.ndarray, ...]:
-    """(column_of, row_of, first_row) of turns of ITEMS tiles, as kernels read them."""
+    """(column_of, row_of, first_row) for loop iterations of ITEMS tiles, in the kernels' layout."""
     met, rows = (padded(x, (turns * ITEMS,), 0, np.int32).reshape(turns, ITEMS) for x in (column, row))
     within = (rows - rows[:, :1]).astype(np.float32)
     within.reshape(-1)[len(row) :] = -1
@@ -194,7 +194,7 @@ def _elements(matrix: Any, left: Vector, right: Vector) -> np.ndarray:
 
 
 def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
-    """A vector as kernels read it."""
+    """A vector in the kernels' layout."""
     return padded(x, (blocks * TILE,), 0, np.float32).reshape(TILE, blocks)
 
 
@@ -204,7 +204,7 @@ def _everywhere(value: float) -> np.ndarray:
 
 
 def _taken(history: np.ndarray, limit: float) -> int:
-    """Steps until the squares of the norms in ``history`` (1, steps) have come down to ``limit``."""
+    """Steps until the squared norms in ``history`` (1, steps) have fallen to ``limit``."""
     before = int(usual((history[0, :-1] > limit).sum(), history.shape[1] - 1))
     return before + 1
 
@@ -262,7 +262,7 @@ def refine(
     """x (n,) with |b - A x| at most ``target``, refined from the given ``x`` in at most ``steps`` inner steps.
 
     Raises Unsupported if these do not suffice, or if a refinement leaves more than ``gain`` of the residual. A dry run
-    takes ``turns`` refinements.
+    assumes ``turns`` refinements.
     """
     residual = b - op.matrix @ x
     size = float(usual(np.linalg.norm(residual), 1.0))
@@ -278,7 +278,7 @@ def refine(
             residual = b - op.matrix @ x
             turns -= 1
             before, size = size, float(usual(np.linalg.norm(residual), gain * size if turns else 0.0))
-        if steps <= 0:  # SciPy would report that it did not converge, or at the last step
+        if steps <= 0:  # SciPy would report that it did not converge, or converged at the last step
             raise Unsupported(Reason.ACCURACY, "maxiter allows no more steps in float32")
         if not size <= gain * before or not taken:
             raise Unsupported(Reason.ACCURACY, f"refinement in float32 stops at a residual of {size:.2g}")

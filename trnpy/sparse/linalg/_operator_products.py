@@ -1,4 +1,4 @@
-"""Products of a square sparse matrix by an engine, each proved, for iterations that are SciPy's; when they may pay."""
+"""Checked products of a square sparse matrix on an engine, for SciPy's iterations; a test of whether they may pay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trnpy.sparse._tiles import compressed
 
 Product = Callable[[np.ndarray], np.ndarray]
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
-ALLOWED, OWN = 64.0, 8.0  # eps for the engine's sums, and times sqrt(n) for those of the proof, of random signs
+ALLOWED, OWN = 64.0, 8.0  # eps for the engine's sums, and for those of the random check, times sqrt(n)
 
 
 def square(a: Any) -> np.dtype:
@@ -41,16 +41,16 @@ def square(a: Any) -> np.dtype:
 
 
 def dry_options(problem: Problem, launches: int, **instead: Any) -> tuple[Any, ...] | None:
-    """The options of a dry run, ``instead`` for some; None if so many launches alone take longer than the host."""
+    """The options of a dry run, some replaced by ``instead``; None if the launches alone take longer than the host."""
     if not launch_pays(host_s(problem.cost, problem.dtype), launches):
         return None
     return outlined([instead[name] if name in instead else getattr(problem, name) for name in problem.option_names()])
 
 
 def product_of(a: Any, dtype: np.dtype, engine: Engine, digits: int | None = None) -> Product:
-    """X -> A X in ``dtype`` for finite A: by ``engine``, or by the host where the engine refuses the values of X.
+    """X -> A X in ``dtype`` for finite A: on ``engine``, or on the host if the engine refuses the values of X.
 
-    Accurate for each element, or with ``digits`` for the largest of each row, in half as many launches.
+    Accurate for each element or, with ``digits``, relative to the largest of each row, in half the launches.
     """
     plain = compressed(a, dtype)
     guards.finite(plain.data)
@@ -74,14 +74,14 @@ def product_of(a: Any, dtype: np.dtype, engine: Engine, digits: int | None = Non
 
 @record()
 class Raised:
-    """What SciPy, or a function of the caller's, raised in an iteration."""
+    """An exception that SciPy, or a function of the caller, raised in an iteration."""
 
     why: Exception
 
 
 @uncounted
 def iterated(iteration: Callable[[Product], Any], product: Product) -> Any:
-    """What SciPy's ``iteration`` returns with ``product``, or Raised. What the product raises is raised."""
+    """The result of SciPy's ``iteration`` with ``product``, or Raised. Exceptions of the product propagate."""
     failures = []
 
     @uncounted
@@ -101,7 +101,7 @@ def iterated(iteration: Callable[[Product], Any], product: Product) -> Any:
 
 
 def delivered(result: Any) -> Any:
-    """``result`` of ``iterated`` for the caller, who gets what was raised as an exception."""
+    """``result`` of ``iterated`` for the caller; an exception in it is raised."""
     if isinstance(result, Raised):
         raise result.why
     return result
@@ -117,7 +117,7 @@ def _sums(plain: Any) -> Sums | None:
 
 @priced("proof", lambda sums, x, y: (2.0 * (x.size + y.size), ()))
 def _prove(sums: Sums | None, x: np.ndarray, y: np.ndarray) -> None:
-    """Wrong unless W^T y = (W^T A) x, column by column, to rounding errors of |W|^T |A| |x|."""
+    """Raises Wrong unless W^T y = (W^T A) x, column by column, up to rounding errors of |W|^T |A| |x|."""
     assert sums is not None
     w, by_columns, sizes = sums
     with np.errstate(all="ignore"):
