@@ -481,3 +481,14 @@ def test_spaces_are_taken_where_numpy_takes_them(subscripts, optimize):
                     trnpy.einsum(subscripts, a, a, optimize=optimize)
             else:
                 np.testing.assert_array_equal(trnpy.einsum(subscripts, a, a, optimize=optimize), expected)
+
+
+@pytest.mark.parametrize("label", [True, np.True_, np.bool_(False)])
+@pytest.mark.parametrize("n", [4, 130])
+def test_bools_are_no_labels(label, n):
+    """At any size: the list form of large operands does not go another way than that of small ones."""
+    a = np.ones((n, n))
+    for call in ((a, [label, 2], a, [2, 3]), (a, [0, 2], a, [2, 3], [0, label])):
+        for function in (np.einsum, trnpy.einsum):
+            with pytest.raises(TypeError):
+                function(*call)

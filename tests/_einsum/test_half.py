@@ -121,3 +121,22 @@ def test_operands_of_half_need_their_smallest_numbers():
     b = np.full((40, 40), 2.0**10, "f2")
     with trnpy.policy(device="simulator", force=True):
         np.testing.assert_array_equal(trnpy.matmul(a, b), np.matmul(a, b))
+
+
+@pytest.mark.route
+@pytest.mark.parametrize("kind", ["infs", "zeros", "overflow", "underflow"])
+def test_einsum_of_half_sets_no_floating_point_errors(kind):
+    """NumPy's einsum gives none; the products and conversions of the route are not to give others."""
+    a = np.random.default_rng(0).standard_normal((150, 150)).astype("f2")
+    if kind in ("infs", "zeros"):
+        a[3, 5], a[3, 6] = np.inf, -np.inf
+    if kind == "zeros":
+        a[:, 5] = 0
+    if kind in ("overflow", "underflow"):
+        a *= np.float16(300 if kind == "overflow" else 1e-4)
+    with np.errstate(all="raise"), trnpy.trace() as log:
+        ours = trnpy.einsum("ij,kj->ki", a, a)
+        theirs = np.einsum("ij,kj->ki", a, a)
+    assert log[0].route or kind in ("infs", "zeros", "overflow")
+    np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(theirs))
+    np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=2**-10, atol=2.0**-24)

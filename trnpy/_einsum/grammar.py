@@ -60,6 +60,8 @@ def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ..
 
 
 def _letter(index: Any) -> str:
+    if isinstance(index, (bool, np.bool_)):
+        raise Unsupported(Reason.PARAM, f"label {index!r} is no integer")
     position = operator.index(index)
     if not 0 <= position < len(LETTERS):
         raise Unsupported(Reason.PARAM, f"label {position} is not in 0..{len(LETTERS) - 1}")
