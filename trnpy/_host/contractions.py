@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
-from trnpy._call.decisions import Problem
 from trnpy._call import guards
+from trnpy._call.decisions import Problem
 from trnpy._call.guards import c_einsum
 from trnpy._call.host_table import HostRoute
 from trnpy._einsum.grammar import WITHOUT_BLAS
