@@ -3,7 +3,8 @@
 python -m benchmarks gains [--write] [--one-thread] [--rows WORD ...]
 
 Each row compares the function of NumPy or SciPy with trnpy's, with one thread of BLAS and with the libraries' own
-choice (``--one-thread`` where other work disturbs the threads of BLAS). ``--write`` puts the table into the page, with the date and the machine.
+choice (``--one-thread`` where other work disturbs the threads of BLAS). ``--write`` puts the table into the page, with
+the date and the machine.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def table(words: list[str], threads: tuple[str, ...]) -> str:
     machine = f"{machine_id().partition(',')[0]}, {os.cpu_count()} processors"
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
     lines = [
-        f"Measured {datetime.date.today()} on {machine}, OpenBLAS kernel {kernel[1] if kernel else 'unknown'}, {versions}.",
+        f"Measured {datetime.date.today()} on {machine}, OpenBLAS kernel {kernel[1] if kernel else '-'}, {versions}.",
         "",
         f"| call | {' | '.join('1 thread' if n == '1' else 'all threads' for n in threads)} |",
         "|---" * (1 + len(threads)) + "|",

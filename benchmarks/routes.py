@@ -29,7 +29,7 @@ from trnpy._einsum.plan import Contraction
 from trnpy._settings.host_rates import current_rates
 
 LEAST, MISSED = 0.95, 1.3
-FROM_S = 50e-6  # shorter calls are below every look, and `overhead` has them
+FROM_S = 100e-6  # as in host-path: `overhead` has shorter calls
 LONGEST_S = 0.3  # longer calls would take most of the time of a run
 ROW_S, AGAIN = 0.12, (0.4, 0.8, 1.6)  # seconds of a pair of calls; of the repetitions before a failure counts
 

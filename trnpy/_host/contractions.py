@@ -37,7 +37,10 @@ def _without_blas(a: Any, b: Any) -> bool:
     """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
     if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
         return False
-    if b.ndim == 0 or a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * max(b.shape)):
+    if b.ndim == 0:
+        return False
+    terms = a.shape[-1] if a.ndim and a.shape[-1] in b.shape else max(b.shape)
+    if a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * terms):
         return False
     if b.dtype.char != "?" or a.dtype.char != "?":
         return a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or integer.promising(a, b)
