@@ -30,7 +30,7 @@ NBASIS, MATRICES = 572, 448  # atomic orbitals, and matrices (L|mn) of one launc
 SCREENED = 4096
 PLACE_BYTES = 128 * 6 * 4  # of the kernel's result, for each entry of its tables
 TESTS = ("mp2_energy", "ao_to_mo", "schwarz_screened_spmm")
-# Measurements of others on trn1 and an A10G (docs/baselines.md#other-packages).
+# Measurements of others on trn1 and an A10G (docs/comparison.md#other-packages).
 PEERS_AO = "none: nbasis above 512 raised until 0.7"
 PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"
 

@@ -37,7 +37,7 @@ PUBLISHED = (
     (1024, 0.001, 128, 39.8, 2067), (1024, 0.01, 32, 72.4, 1847), (1024, 0.01, 128, 257, 2212),
     (1024, 0.1, 32, 609, 2151), (1024, 0.1, 128, 2475, 2479),
 )  # fmt: skip
-HEADLINE = "its later BSR-128 kernel: 1.85 ms where SciPy takes 0.11 ms (docs/baselines.md; the case is not stated)"
+HEADLINE = "its later BSR-128 kernel: 1.85 ms where SciPy takes 0.11 ms (docs/comparison.md; the case is not stated)"
 
 
 def kernel_s(machine: Hardware, in_row: np.ndarray, columns: int, digits: int) -> float:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = ("numerics.md", "baselines.md", "hardware.md", "glossary.md")
+PAGES = ("numerics.md", "baselines.md", "comparison.md", "hardware.md", "glossary.md")
 CITED = re.compile(r"(?:docs/|\]\()((?:" + "|".join(p.removesuffix(".md") for p in PAGES) + r")\.md)(#[a-z0-9-]+)?")
 TEXTS = (".py", ".md", ".toml", ".yaml")
 

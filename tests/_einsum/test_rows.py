@@ -21,7 +21,7 @@ from trnpy._settings import host_rates
 FLOATS = ("f4", "f8", "c8", "c16")
 SIZES = (1, 2, 127, 128, 129)
 
-# Awkward ones first: most are in docs/baselines.md#known-failures.
+# Awkward ones first: most are in docs/comparison.md#known-failures.
 SUBSCRIPTS = [
     ("ij,jk->ki", (3, 4), (4, 5)),
     ("ij,kj->ki", (4, 4), (4, 4)),

@@ -479,7 +479,7 @@ def test_conversion_to_large_blocks_is_scipys(flavour, index):
                 assert size == (1, 1) or not np.shares_memory(ours.data, a.data)
 
 
-# What published sparse packages got wrong in products and conversions (docs/baselines.md#known-failures).
+# What published sparse packages got wrong in products and conversions (docs/comparison.md#known-failures).
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scipys_matrices_keep_their_dtype_and_imaginary_part(dtype):
     a = scipy.sparse.csr_array(numbers(np.random.default_rng(8), (5, 5), dtype))

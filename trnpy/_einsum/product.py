@@ -19,7 +19,7 @@ from trnpy._settings.tile import area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
-# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives). One in blocks, which stay in
+# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#machines). One in blocks, which stay in
 # the cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
 TRANSPOSES = 8
 STEP_S = 2e-6  # overhead of the views of one product

@@ -105,9 +105,10 @@ def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: An
         if problem.plan.steps[0].loops or not pairwise.one_product(problem.plan):
             return problem
         exact = _exact(problem, functools.partial(_einsum, problem.plan.subscripts, optimize=True))
+        if (route := exact.route) is None:
+            return exact
         # Neither products nor conversions of float16 warn in NumPy's einsum, as they do in its matmul.
-        run = None if exact.route is None else functools.partial(guards.QUIET.copy().run, exact.route.run)
-        return exact if run is None else replace(exact, route=replace(exact.route, run=run))
+        return replace(exact, route=replace(route, run=functools.partial(guards.QUIET.copy().run, route.run)))
     return replace(problem, route=pairwise.route(problem))
 
 

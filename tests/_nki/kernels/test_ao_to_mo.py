@@ -108,7 +108,7 @@ def test_every_size_fits_and_compiles_to_few_instructions(machine):
 
 def test_modelled_transformation_of_572_atomic_orbitals():
     """400 matrices by one core of trn2; another package's kernel stopped at 512 orbitals, and
-    no time is published (docs/baselines.md#other-packages).
+    no time is published (docs/comparison.md#other-packages).
     """
     cost = modelled(400, 572, 64, 508)
     print(f"modelled: {cost.device_s * 1e3:.1f} ms for 400 matrices, {cost.busy_s}")

@@ -182,7 +182,7 @@ def test_every_size_fits_and_compiles_to_few_instructions(machine, digits, nvir,
 
 def test_modelled_energy_of_64_occupied_and_448_virtual_orbitals():
     """2080 pairs in one launch of one core of trn2, TensorE the bottleneck. Another package publishes 9.91 s
-    for the whole energy (docs/baselines.md#other-packages).
+    for the whole energy (docs/comparison.md#other-packages).
     """
     trace, cost = modelled(64, 448, 1536)
     print(f"modelled: {cost.device_s * 1e3:.0f} ms, {len(trace.instructions)} instructions, {cost.busy_s}")
