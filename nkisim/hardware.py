@@ -1,4 +1,4 @@
-"""One frozen row per NeuronCore generation: sizes, clocks, rates, link and launch, each with its source.
+"""One frozen row per NeuronCore generation: sizes, clocks, rates, link and launch, and what compiling takes.
 
 Sources, all public AWS documentation unless said: ``arch`` = nki/guides/architecture/*_arch.rst of
 aws-neuron-sdk (Neuron 2.32); ``dma`` = nki/deep-dives/nki-dma-bandwidth-guide.rst; ``perf`` =
@@ -206,3 +206,15 @@ TRN3 = Hardware(
 )
 
 MACHINES: Mapping[str, Hardware] = MappingProxyType({m.name: m for m in (TRN1, TRN2, TRN3)})
+
+# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): a fit, within a factor of 1.4 of all of them.
+COMPILE_S = 2.0
+COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 in 4.7 s, 51,600 in 15 s
+COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
+COMPILE_S_PER_LOOPED = 0.9e-3  # in addition, for an instruction inside a region
+
+
+def compiling_s(instructions: int, regions: int, looped: int) -> float:
+    """Seconds to compile so many instructions, of which ``looped`` are inside so many device loops (``regions``)."""
+    straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
+    return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nkisim.chip.record import Engine, Instruction, Trace
-from nkisim.hardware import MACHINES, PARTITIONS, Hardware, interval
+from nkisim.hardware import MACHINES, PARTITIONS, Hardware, compiling_s, interval
 from nkisim.price.durations import DMA_ENGINES, product_columns
 from nkisim.price.loops import Piece, loops_s, pieces
 from nkisim.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
@@ -20,11 +20,6 @@ from nkisim.price.written_out import size, written_out
 FLOAT32_PASSES = 4  # of the documented peak rate, to which utilisation is relative
 ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
-# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): a fit, within a factor of 1.4 of all of them.
-COMPILE_S = 2.0
-COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 in 4.7 s, 51,600 in 15 s
-COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
-COMPILE_S_PER_LOOPED = 0.9e-3  # in addition, for an instruction inside a region
 COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # for a graph of half a million
 
 
@@ -139,12 +134,6 @@ def compile_s(trace: Trace) -> float:
     loops = [x for x in trace.loops if x.bounds != "written out"]
     looped = len({place for x in loops for place in range(x.first, x.stop)})
     return compiling_s(size(trace), len(loops), looped)
-
-
-def compiling_s(instructions: int, regions: int, looped: int) -> float:
-    """Seconds to compile so many instructions, of which ``looped`` are inside so many device loops (``regions``)."""
-    straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
-    return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED
 
 
 class _Total:

@@ -1,5 +1,6 @@
 """The runtime over libnrt without a device: C functions as in nrt.h, which run kernels on the simulator."""
 
+import ast
 import contextlib
 import ctypes
 import importlib
@@ -308,6 +309,20 @@ def test_no_launch_needs_the_simulator(monkeypatch):
     digits, magnitudes, exponents = r.launch("float64_digits", x.view(np.int32))
     assert digits.shape == (7, 30, 20) and magnitudes.dtype == ml_dtypes.bfloat16 and exponents.shape == (20, 1)
     np.testing.assert_array_equal(digits, float64_digits_reference.float64_digits(x.view(np.int32))[0])
+
+
+def test_only_the_simulators_adapter_and_commands_import_more_of_it_than_the_table_of_machines():
+    package = pathlib.Path(trnpy.__file__).parent
+    commands = {"_cli/doctor.py", "_cli/simulate.py", "_cli/timings.py"}
+    others = commands | {"_nki/simulated.py", "dist/_core_transport.py"}  # of ranks that are simulated
+    found = {}
+    for file in package.rglob("*.py"):
+        nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        names = {n.module or "" if isinstance(n, ast.ImportFrom) else a.name for n in nodes for a in n.names}
+        more = {m for m in names if m.split(".")[0] == "nkisim"} - {"nkisim.hardware"}
+        if more:
+            found[str(file.relative_to(package))] = more
+    assert set(found) == others
 
 
 def test_a_changed_source_is_compiled_again(monkeypatch):

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 
 from nkisim.chip.record import Instruction, Loop, Trace
-from nkisim.hardware import MACHINES, TRN1, TRN2
-from nkisim.price.cost import (
+from nkisim.hardware import (
     COMPILE_S,
     COMPILE_S_PER_INSTRUCTION,
     COMPILE_S_PER_LOOPED,
     COMPILE_S_PER_REGION,
-    barrier_s,
-    compile_s,
-    price,
-    rows,
-    schedules,
+    MACHINES,
+    TRN1,
+    TRN2,
 )
+from nkisim.price.cost import barrier_s, compile_s, price, rows, schedules
 from nkisim.price.dependencies import dependencies
 from nkisim.price.durations import compute_duration, product_columns, tensor_duration, transfer
 from nkisim.price.loops import REFETCHED, entries, loops_s, pieces, turn_s

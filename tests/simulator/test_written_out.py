@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from nkisim.hardware import compiling_s
 from nkisim.price import written_out
-from nkisim.price.cost import compiling_s, price, rows
+from nkisim.price.cost import price, rows
 from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from tests.simulator.planted import HEAD

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nkisim.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
+from nkisim.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware, compiling_s
 from trnpy._base import store
 from trnpy._base.records import record
 from trnpy._engine.precision import launches
@@ -366,8 +366,6 @@ class Compiles:
         return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
 
     def _kernel_s(self, kernel: str) -> float:
-        from nkisim.price.cost import compiling_s
-
         return self._times.get(kernel, compiling_s(INSTRUCTIONS[kernel], regions=0, looped=0))
 
     def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
