@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Blocks(Generic[T]):
     """The open blocks of one setting in a context.
 
-    Blocks may end in any order, as in generators: the end of one takes back its own change only. ``value`` holds the
+    Blocks may end in any order, as in generators: the end of a block undoes only its own change. ``value`` holds the
     setting, or None if no block is open.
     """
 

@@ -1,14 +1,14 @@
-"""What differs between versions of NumPy and SciPy, found by calling the installed one, never by its version number.
+"""Differences between versions of NumPy and SciPy, found by calling the installed one, never from version numbers.
 
-*Signatures*: a call with an option that the installed function does not have is refused; the function then raises.
+*Signatures*: a call with an option that the installed function lacks is refused; the function then raises the error.
 
-*Forms*: whether a function takes stacks of matrices, lists or a dtype, and without a warning; whether its results come
-as a list or as a tuple, and whether a number among them is Python's, NumPy's or an array of no dimensions. The first
-call of each kind calls the function with small identity matrices and the same options; its result is remembered as the
-pattern of all results of that kind.
+*Forms*: whether a function accepts stacks of matrices, lists or a dtype, without a warning; whether its results are a
+list or a tuple, and whether a number among them is Python's, NumPy's or a zero-dimensional array. The first call of
+each form calls the function with small identity matrices and the same options; its result is cached as the pattern
+of all results of that form.
 
-*Frames*: the line that a warning names. NumPy and SciPy count frames (``stacklevel``) or skip those of their own files
-(``skip_file_prefixes``) to find the caller's line. ``uncounted`` hides trnpy's frames from both.
+*Frames*: the line that a warning names. NumPy and SciPy find the caller's line by counting frames (``stacklevel``) or
+by skipping those of their own files (``skip_file_prefixes``). ``uncounted`` hides trnpy's frames from both.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-OWN = frozenset({"trnpy", "nkisim"})  # packages whose own calls of NumPy are part of a call that is decided
+OWN = frozenset({"trnpy", "nkisim"})  # packages whose own calls of NumPy belong to a call that is already decided
 OPERANDS = frozenset({"a", "b", "A"})  # names of parameters that are matrices, throughout scipy.linalg
-PLAIN = frozenset({str, bool, int, type(None)})  # types of options on which the form may depend
-SOME = 0.5  # stands for every tolerance: elements of an identity matrix are clearly above or below it
+PLAIN = frozenset({str, bool, int, type(None)})  # types of options that may affect the form
+SOME = 0.5  # replaces every tolerance: elements of an identity matrix are clearly above or below it
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Call = tuple[tuple[str, type | None, Any], ...]  # name, kind and value of an option; name, None and shape of an operand
 
 
 class Refused(Exception):
-    """The installed function does not accept such a call; the message is the function's, if it has one."""
+    """The installed function rejects such a call; the message is the function's, if it has one."""
 
 
 # --- Forms ------------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
-# Types of values that mean for an option what its default's type does. The installed function judges all others.
+# Types of values that an option treats like its default's type. The installed function judges all others.
 ORDINARY: dict[type, tuple[type, ...]] = {
     bool: (bool, int), str: (str,), int: (int, np.integer, list, tuple),
 }  # fmt: skip
@@ -53,7 +53,7 @@ STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are
 
 @functools.cache
 def _options(function: Callable[..., Any]) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
-    """Position, name and ordinary types of each option of ``function`` whose default is a flag, a string or an int."""
+    """Position, name and normal types of each option of ``function`` whose default is a flag, a string or an int."""
     try:
         known = list(parameters(function).values())
     except ValueError:  # a function in C without a signature
@@ -65,7 +65,7 @@ def _options(function: Callable[..., Any]) -> tuple[tuple[int, str, tuple[type, 
 
 
 def unusual(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """The first option of a call that is given as another type than its default: a flag as an array or a float."""
+    """The first option of a call whose type differs from its default's: a flag given as an array or a float."""
     for position, name, ordinary in _options(function):
         value = args[position] if position < len(args) else kwargs.get(name, ordinary)
         if value is not ordinary and not isinstance(value, ordinary):
@@ -81,7 +81,7 @@ def leaves_triangle(cho_factor: Callable[..., Any], overwrite_a: bool) -> bool:
 
 @functools.cache
 def low_rank_residual(lstsq: Callable[..., Any]) -> float | None:
-    """What ``lstsq`` returns as each residual of a tall matrix of low rank; None if it returns none."""
+    """The residuals that ``lstsq`` returns for a tall matrix of low rank; None if it returns none."""
     found = lstsq(np.ones((3, 2)), np.ones((3, 1)))[1]
     return float(found[0]) if len(found) else None
 
@@ -98,11 +98,11 @@ def loops(function: Callable[..., Any]) -> bool:
 
 
 def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A small result of ``function`` of the form that this call returns; Refused if the function accepts no such call.
+    """A small result of ``function`` in the form that this call returns; Refused if the function rejects the call.
 
-    The form depends on the dimensions of the operands, on which extents are equal and in which order they are, and on
-    options that are strings, booleans or integers; not on tolerances and selections. None if a required argument is
-    neither an operand nor such an option.
+    The form depends on the dimensions of the operands, on which extents are equal and how they are ordered, and on
+    options that are strings, booleans or integers, but not on tolerances and selections. None if a required argument
+    is neither an operand nor such an option.
     """
     known, call = parameters(function), cast("list[tuple[str, type | None, Any]]", [])
     if len(args) > len(known) or (kwargs and not kwargs.keys() <= known.keys()):
@@ -116,7 +116,7 @@ def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
             call.append((name, kind, value))
         elif isinstance(value, float):
             call.append((name, float, SOME))
-        elif known[name].default is inspect.Parameter.empty:  # factors, of whose forms there is one
+        elif known[name].default is inspect.Parameter.empty:  # factors, which have only one form
             return None
     result = _form(function, tuple(call))
     if isinstance(result, Refused):
@@ -138,7 +138,7 @@ def _form(function: Callable[..., Any], call: Call) -> Any:
 def _asked(function: Callable[..., Any], call: Call) -> Any:
     arguments = {name: value if kind else _identity(*value) for name, kind, value in call}
     try:
-        with warnings.catch_warnings(record=True) as caught:  # the user's own call will warn, with the user's line
+        with warnings.catch_warnings(record=True) as caught:  # the user's own call will warn, and name the user's line
             warnings.simplefilter("always")
             result = function(**arguments)
     except (AttributeError, TypeError, ValueError) as why:
@@ -155,7 +155,7 @@ def _identity(shape: tuple[int, ...], dtype: str, array: bool) -> Any:
 
 
 def poured(pattern: Any, value: Any) -> Any:
-    """The arrays and numbers in ``value``, in containers and of types like those of ``pattern``."""
+    """The arrays and numbers in ``value``, in the containers and types of ``pattern``."""
     if isinstance(pattern, (list, tuple)):
         parts = value if isinstance(value, (list, tuple)) else (value,)
         filled = [poured(*pair) for pair in zip(pattern, parts, strict=True)]

@@ -1,4 +1,4 @@
-"""The name that pip knows trnpy by, and the check that no other project's files are mixed with trnpy's."""
+"""The name of trnpy's distribution on PyPI, and the check that no other project's files are mixed with trnpy's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 NAME = "trnpy-nki"  # PyPI's ``trnpy`` is another project, for TRNSYS
 FOLDER = Path(__file__).resolve().parents[1]
-OUR_SUMMARY = "AWS Trainium"  # in the summary of every version of trnpy, those before the name trnpy-nki included
+OUR_SUMMARY = "AWS Trainium"  # in the summary of every version of trnpy, including those before the name trnpy-nki
 
 
 def version() -> str:

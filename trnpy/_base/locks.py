@@ -10,14 +10,14 @@ import weakref
 from types import TracebackType
 from typing import ClassVar
 
-WAIT_S = 1.0  # that a fork waits for all locks together; a lock may be held while a device computes
+WAIT_S = 1.0  # for which a fork waits for all locks together; a lock may be held while a device computes
 
 
 class Lock:
     """A re-entrant lock, because a signal handler may enter code that its own thread is executing.
 
-    A fork copies only the forking thread. That thread takes every lock first, so that no other thread is inside one.
-    A lock that it does not get within WAIT_S is new in the child, where the data behind it may be half changed.
+    A fork copies only the forking thread. That thread takes every lock first, so that no other thread is inside one. A
+    lock that it cannot get within WAIT_S is new in the child, where the data behind it may be half changed.
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -36,11 +36,11 @@ class Lock:
 
 
 class _Fork:
-    """All locks of this process, and those that the current fork has taken."""
+    """All locks of this process, and those that the current fork has acquired."""
 
     numbers = itertools.count()
     locks: ClassVar[weakref.WeakValueDictionary[int, Lock]] = weakref.WeakValueDictionary()
-    one = threading.RLock()  # held during a fork, so that there is one at a time
+    one = threading.RLock()  # held during a fork, so that only one runs at a time
     taken: tuple[Lock, ...] = ()
 
 
@@ -64,7 +64,7 @@ def _in_parent() -> None:
 def _in_child() -> None:
     for lock in {*_living()} - {*_Fork.taken}:
         lock._lock = threading.RLock()
-    _in_parent()  # the child's only thread owns the locks that the forking thread took
+    _in_parent()  # the child's only thread owns the locks that the forking thread acquired
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -1,4 +1,4 @@
-"""What a launcher says of the processes that it has started, and what they do together at their end."""
+"""The variables with which a launcher describes its processes, and what the processes do together at their end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-# Numbers of processes and of this one, set by MPICH and those like it, by Open MPI, and by srun.
+# Numbers of processes and of this one, as set by MPICH and compatible launchers, by Open MPI, and by srun.
 LAUNCHERS = {
     "PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
 }  # fmt: skip
 
-# The same of the processes on this host. srun names the numbers of all hosts: 4(x2),3.
+# The same for the processes on this host. srun lists the numbers of all hosts: 4(x2),3.
 LOCAL = {
     "MPI_LOCALNRANKS": "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_RANK",
     "SLURM_STEP_TASKS_PER_NODE": "SLURM_LOCALID",
@@ -37,23 +37,23 @@ ending: list[Callable[[Ranks], None]] = []  # what ranks do together when the pr
 
 
 def launched() -> int:
-    """The number of processes that a launcher says it has started; 1 without one."""
+    """The number of processes according to the launcher; 1 without one."""
     return told()[0]
 
 
 def first() -> bool:
-    """Whether this process is the first of those that a launcher has started, or the only one."""
+    """Whether this process is the first that a launcher has started, or the only one."""
     return os.environ.get(told()[1], "") in ("", "0")
 
 
 def told() -> tuple[int, str]:
-    """The number of processes, and the variable with that of this one; of two launchers, that which says more."""
+    """The number of processes, and the variable with this one's number; of two launchers, the one with more."""
     found = [(int(n), rank) for name, rank in LAUNCHERS.items() if (n := os.environ.get(name, "")).isdigit()]
     return max([(1, ""), *found], key=lambda pair: pair[0])
 
 
 def on_host(environ: Mapping[str, str] = os.environ) -> tuple[int, str]:
-    """The number of processes that a launcher has started on this host, and that of this one; 1 and "" without one."""
+    """The number of processes that a launcher has started on this host, and this one's number; 1 and "" without one."""
     for name, rank in LOCAL.items():
         groups, mine = re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get(name, "")), environ.get(rank, "")
         counts = [int(n) for n, times in groups for _ in range(int(times or 1))]
@@ -63,7 +63,7 @@ def on_host(environ: Mapping[str, str] = os.environ) -> tuple[int, str]:
 
 
 def positive(text: str) -> int:
-    """The number of processes that an option names; ArgumentTypeError if it is none."""
+    """The number of processes in an option; ArgumentTypeError if it is not one."""
     if not text.isdigit() or int(text) < 1:
         from argparse import ArgumentTypeError  # imported late: a command line without options needs no parser
 
@@ -72,15 +72,15 @@ def positive(text: str) -> int:
 
 
 def at_end(act: Callable[[Ranks], None]) -> None:
-    """Have all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
+    """Let all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
     ending.append(act)
 
 
 def notice_at_end() -> None:
-    """Have the first of several processes say at its end that none knew of the others, if that is so.
+    """At the end, let the first of several processes report that none communicated with the others.
 
-    A program that imports mpi4py divides its work itself, and `trnpy.dist.comm` imports it. Only the end shows that
-    neither was used. Workers that multiprocessing starts have the variables of the process that starts them.
+    A program that imports mpi4py divides its work itself, and `trnpy.dist.comm` imports it. Only at the end it is known
+    that neither was used. Workers started by multiprocessing inherit the variables of their parent.
     """
     parallel = sys.modules.get("multiprocessing.process")
     if launched() > 1 and first() and not (parallel and parallel.parent_process()):

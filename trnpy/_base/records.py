@@ -1,4 +1,4 @@
-"""Classes of fields: dataclasses with slots that compile no method before a program needs it often."""
+"""Records: dataclasses with slots that compile no method before a program needs it often."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FunctionType
 from typing import Any, TypeVar, dataclass_transform
 
 Class = TypeVar("Class")
-SHARED = ("ClassVar", "typing.ClassVar")  # annotations of attributes that are no fields
+SHARED = ("ClassVar", "typing.ClassVar")  # annotations of attributes that are not fields
 LISTED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__",
           *("__replace__",) * (sys.version_info >= (3, 13)))  # fmt: skip
-MANY = 100  # instances: compiling ``__init__`` takes 0.15 ms, and without it one takes 1 to 2 us longer
+MANY = 100  # instances: compiling ``__init__`` takes 0.15 ms, and without it an instance takes 1 to 2 us longer
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -23,9 +23,9 @@ def record(
 ) -> Callable[[type[Class]], type[Class]]:
     """``dataclass(slots=True)``, which takes 0.5 ms on Python 3.11, in a tenth of the time.
 
-    An assignment to a field is refused by the type checker; with ``frozen=True`` also at run time, and with
-    ``frozen=False`` by neither. To fill in the fields takes three times as long where it is refused at run time: only
-    classes of which users get instances are like that. Without ``eq`` instances are compared by identity.
+    The type checker rejects assignments to a field; with ``frozen=True`` they also raise at run time, and with
+    ``frozen=False`` they are allowed. Filling in the fields takes three times as long if assignments raise at run
+    time, so only classes whose instances users get do so. Without ``eq``, instances are compared by identity.
     """
 
     def made(body: type[Class]) -> type[Class]:
@@ -50,7 +50,7 @@ def record(
 
 
 class _Form:
-    """The fields of one class, those of its bases first: keyword or not, compared or not, and the default."""
+    """The fields of one class, with those of its bases first: keyword or not, compared or not, and the default."""
 
     __slots__ = ("checks", "cls", "fields", "left", "members", "options", "own", "places")
 
@@ -73,12 +73,12 @@ class _Form:
                 self.fields[name] = kw_only, True, given, MISSING
 
     def dataclass(self, init: bool) -> Any:
-        """A dataclass with the members of the body, which has what the class is to get."""
+        """A dataclass with the members of the body, from which the record class copies its members."""
         new = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.members))
         return dataclass(init=init, **self.options)(new)
 
     def fill(self, instance: Any, *values: Any, **named: Any) -> None:
-        """Do as the compiled ``__init__`` would, which says what is wrong with wrong arguments."""
+        """Do the same as the compiled ``__init__``, which raises the error for wrong arguments."""
         given = dict(zip([name for name, (keyword, *_) in self.fields.items() if not keyword], values, strict=False))
         wrong = len(given) < len(values) or not given.keys().isdisjoint(named)
         given |= named
@@ -96,7 +96,7 @@ class _Form:
 
 
 class _Init:
-    """``__init__`` of the first MANY instances; then, and for those who inspect the class, the compiled one."""
+    """``__init__`` of the first MANY instances; afterwards, and for introspection, the compiled one."""
 
     __slots__ = ("form",)
 
@@ -113,7 +113,7 @@ class _Init:
 
 
 class _Listed:
-    """What the functions of ``dataclasses`` and patterns read of a class, made when it is first looked up."""
+    """Attributes that the functions of ``dataclasses`` and patterns read of a class, made at the first lookup."""
 
     __slots__ = ("form", "name")
 
@@ -129,7 +129,7 @@ class _Listed:
 
 
 def _comparison(form: _Form, mutable: bool) -> dict[str, Any]:
-    """``__eq__``, for which Python refuses the hash of a mutable record, and else ``__hash__``."""
+    """``__eq__``, and ``__hash__`` unless the record is mutable, which Python requires to be unhashable."""
     names = [name for name, (_, compared, *_) in form.fields.items() if compared] or ["__class__"]
     values = attrgetter(*names * (1 + (len(names) == 1)))  # of at least two names: a tuple, as dataclasses compare
 

@@ -1,7 +1,7 @@
 """Small files in the user's cache: checked when read, and written in one step.
 
-A file is JSON: ``schema``, ``key`` (what its content is valid for), ``checksum`` and ``content``. A file that is wrong
-in any way is ignored and never an error; ``Stored.ignored`` tells the doctor why.
+A file is JSON: ``schema``, ``key`` (its validity), ``checksum`` and ``content``. An invalid file is ignored and never
+an error; ``Stored.ignored`` gives the doctor the reason.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def folder() -> Path:
     """The folder of trnpy's measurements, in the user's cache."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     if sys.platform == "linux" and (not given or os.path.isabs(given)):
-        return Path(given or os.path.expanduser("~/.cache"), "trnpy")  # as platformdirs says, which takes 6 ms to load
+        return Path(given or os.path.expanduser("~/.cache"), "trnpy")  # as platformdirs, which takes 6 ms to load
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("trnpy"))
 
 
 def refused() -> str:
-    """Why files cannot be written in ``folder()``; empty if they can."""
+    """The reason why files cannot be written in ``folder()``; empty if they can."""
     import tempfile
 
     try:
@@ -63,7 +63,7 @@ def write(path: Path, content: Any, key: str) -> Path:
     """Write ``content``, valid for ``key``, in one step: a reader sees the old file or the new one."""
     framed = {"schema": SCHEMA, "key": key, "checksum": _checksum(content), "content": content}
     import json
-    import tempfile  # only here: it loads a dozen modules, and most programs never write
+    import tempfile  # not at the top: it loads a dozen modules, and most programs never write
 
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
@@ -71,7 +71,7 @@ def write(path: Path, content: Any, key: str) -> Path:
         with os.fdopen(handle, "w") as file:
             json.dump(framed, file, indent=1)
         os.replace(temporary, path)
-    except BaseException:  # an interrupt, too, leaves no file behind
+    except BaseException:  # an interrupt must not leave a file behind either
         with contextlib.suppress(FileNotFoundError):  # it is in its place already
             os.unlink(temporary)
         raise
@@ -81,7 +81,7 @@ def write(path: Path, content: Any, key: str) -> Path:
 def read(path: Path, key: str, parse: Callable[[Any], T]) -> Stored[T]:
     """Read the content that was written for ``key``, converted by ``parse``.
 
-    ``parse`` raises KeyError, ValueError, TypeError or AttributeError for content that it does not expect.
+    ``parse`` raises KeyError, ValueError, TypeError or AttributeError for unexpected content.
     """
     try:
         text = _text(path)
@@ -100,7 +100,7 @@ def read(path: Path, key: str, parse: Callable[[Any], T]) -> Stored[T]:
 
 
 def _text(path: Path) -> bytes:
-    # Without O_NONBLOCK opening a named pipe would wait for a writer.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)

@@ -1,4 +1,4 @@
-"""Arrays without values: NumPy's functions pass on shapes and dtypes and count the bytes they would read and write."""
+"""Abstract arrays: NumPy's functions pass on shapes and dtypes, and count the bytes they would read and write."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from trnpy._base.records import record
 from trnpy._engine.unallocated import ALLOCATED, COMPLEX, FIRST_ADDRESS, REAL, outer_to_inner, reshaped, unallocated
 
 T = TypeVar("T")
-Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
+Spec = tuple[tuple[int, ...], np.dtype]  # the shape and dtype of a result
 
-# Stands for bfloat16, of which a dry run needs no more than the size: NumPy has bfloat16 from ml_dtypes, 11 ms to load.
+# Replaces bfloat16, of which a dry run needs only the size: NumPy has it from ml_dtypes, which takes 11 ms to load.
 TWO_BYTES = np.dtype("V2")
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's functions other than ufuncs, by name (stand_in_functions.py)
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's functions other than ufuncs, by name (abstract_functions.py)
 
 
 class Shape(NamedTuple):
-    """The operand of a dry run, of which a stand-in is made."""
+    """The description of an operand, from which a dry run makes an abstract array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     order: str
-    at: int  # operands with one number are one array, or an array and its transpose
+    at: int  # operands with equal numbers are one array, or an array and its transpose
 
 
 def shapes_of(value: Any, seen: dict[Any, int]) -> Any:
-    """``value``, or the items of a tuple, with a Shape in the place of each array; ``seen``: the arrays so far."""
+    """``value``, or the items of a tuple, with each array replaced by its Shape; ``seen``: the arrays so far."""
     if isinstance(value, np.ndarray):
         flags = value.flags
         at = seen.setdefault(_identity(value), len(seen))
@@ -43,14 +43,14 @@ def shapes_of(value: Any, seen: dict[Any, int]) -> Any:
 
 
 def _identity(a: np.ndarray) -> Any:
-    """Equal for an array and its transpose, also as other objects."""
+    """A key that is equal for an array and its transpose, also as other objects."""
     axes = a.shape, a.strides
     turned = a.shape[::-1], a.strides[::-1]
     return a.__array_interface__["data"][0], a.dtype, min(axes, turned)
 
 
 def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:
-    """``value``, or the items of a tuple, with a stand-in in the place of each Shape; ``made``: those so far."""
+    """``value``, or the items of a tuple, with an abstract array for each Shape; ``made``: those made so far."""
     if isinstance(value, Shape):
         if value.at >= len(made):
             made.append(new(value.shape, value.dtype, count, value.order))
@@ -63,22 +63,22 @@ def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:
 
 @record()
 class Outline:
-    """What the cost of a call depends on of an operand that is not an array, such as a sparse matrix."""
+    """The properties that determine the cost of an operand that is not an array, such as a sparse matrix."""
 
-    resident: frozenset[str]  # methods of the call for which its elements are on the device already
+    resident: frozenset[str]  # methods of the call whose operands are already device-resident
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The bytes of its elements."""
         raise NotImplementedError
 
     def stand_in(self, count: Count) -> Valueless:
-        """The operand of a dry run."""
+        """An object without values that replaces the operand in a dry run."""
         raise NotImplementedError
 
 
 class Valueless:
-    """A stand-in for an operand that is not an array. Functions that take it are ``priced``."""
+    """A replacement for an operand that is not an array. Functions that accept it are ``priced``."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -91,32 +91,32 @@ class Unknown(TypeError):
 
 @record(frozen=False)
 class Count:
-    """The work of the host that a dry run counts."""
+    """The host's work, counted by a dry run."""
 
-    # Operations by (kind, size, dtype); elements, for conversions.
+    # Operations by (kind, size, dtype); for conversions, elements.
     work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
     nbytes: float = 0.0  # bytes that NumPy reads and writes
-    address: int = FIRST_ADDRESS  # of the next stand-in without memory
+    address: int = FIRST_ADDRESS  # of the next abstract array without memory
 
 
 class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of which only the shape, the dtype and the layout are known.
+    """An abstract array: only its shape, dtype and layout are known.
 
-    NumPy's functions return stand-ins for stand-ins and count the bytes that they would read and write. Reading a value
-    is an error; where an algorithm needs one, it gives an assumption by ``usual``.
+    NumPy's functions return abstract arrays for abstract arrays and count the bytes that they would read and write.
+    Reading a value is an error; an algorithm that needs one gives a default estimate with ``usual``.
     """
 
     __slots__ = ("__weakref__", "count", "dtype", "few", "identity", "memory", "trusted", "writes")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, memory: np.ndarray, dtype: np.dtype, count: Count, writes: list[int] | None = None) -> None:
-        self.memory = memory  # in the layout of the array
+        self.memory = memory  # with the layout of the array
         self.dtype = dtype
         self.count = count
         self.writes = [0] if writes is None else writes  # how often the array or a view of it was written to
-        # few: some sums of a product with it have few large terms, as for a triangle or a sum with the identity.
+        # few: some elements of a product with it are sums of few large terms, as for a triangle or I plus a matrix.
         self.few = self.identity = False
-        self.trusted = False  # whether nobody can write to it, so that it is not compared
+        self.trusted = False  # whether it is read-only, so that its contents are not compared
 
     # --- what an array is ---------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return result
 
     def _place(self, keys: tuple[Any, ...]) -> np.ndarray:
-        """The view of these indices, an array also if it has no dimensions: a scalar of NumPy's would be read."""
+        """The view with these indices; a zero-dimensional one is an array too, because a NumPy scalar would be read."""
         keys = keys if any(k is Ellipsis for k in keys) else (*keys, Ellipsis)
         place: np.ndarray = self.memory[keys]
         return place
@@ -260,7 +260,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def fingerprint(self) -> tuple[int, int]:
-        """Like the fingerprint of an array (``residency``), it changes with each write."""
+        """Like the fingerprint of a real array (``residency``), it changes with each write."""
         if not self.trusted:
             self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
         return self.writes[0], 0
@@ -345,7 +345,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _product(self, a: Any, b: Any) -> StandIn:
-        """A B on the host."""
+        """A B, computed on the host."""
         dtype = np.result_type(a.dtype, b.dtype)
         m, k, n = (a.shape[-2] if a.ndim > 1 else 1), a.shape[-1], (b.shape[-1] if b.ndim > 1 else 1)
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -374,7 +374,7 @@ def operations(flops: float, dtype: np.dtype) -> float:
 def _memory(
     shape: tuple[int, ...], dtype: np.dtype, count: Count, order: Any = "C", like: np.ndarray | None = None
 ) -> np.ndarray:
-    """The memory of a new stand-in, in ``order``; "K" is that of ``like``."""
+    """The memory of a new abstract array, in ``order``; "K" is the order of ``like``."""
     form = COMPLEX if dtype.kind == "c" else REAL
     nbytes = math.prod(shape) * form.itemsize
     if nbytes <= ALLOCATED:
@@ -385,7 +385,7 @@ def _memory(
 
 
 def new(shape: tuple[int, ...], dtype: Any, count: Count, order: str = "C") -> StandIn:
-    """A stand-in for a new array."""
+    """A new abstract array."""
     dtype = np.dtype(dtype)
     return StandIn(_memory(shape, dtype, count, order), dtype, count)
 
@@ -456,7 +456,7 @@ def _dtypes(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> list[np.dtype]:
 
 
 def usual(value: T, otherwise: Any) -> T:
-    """``value``, or ``otherwise`` in a dry run, which has no values. Algorithms state their assumptions by it."""
+    """``value``, or in a dry run, which has no values, the default estimate ``otherwise``."""
     return otherwise if isinstance(value, StandIn) else value
 
 
@@ -466,7 +466,7 @@ def few_terms(*operands: Any) -> bool:
 
 
 def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Callable[[T], T]:
-    """A decorator for a function of the host's libraries: a dry run counts its price and does not call it.
+    """A decorator for a function of a host library: a dry run counts its cost instead of calling it.
 
     ``price(*arguments)`` returns the amount and the results. The amount is operations of ``kind``, a key of
     HostRates.curves; or elements, for a conversion; or bytes, for kind "". An array result is a shape and a dtype.

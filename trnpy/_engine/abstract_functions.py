@@ -1,4 +1,4 @@
-"""NumPy's functions other than ufuncs, for arrays without values. Importing this module registers them."""
+"""NumPy's functions other than ufuncs, for abstract arrays. Importing this module registers them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _where(x: StandIn, condition: Any, *choices: Any) -> StandIn:
 
 
 def _einsum(x: StandIn, subscripts: str, *operands: Any, **_: Any) -> StandIn:
-    """einsum by NumPy's loop: counts the bytes that it reads."""
+    """einsum with NumPy's loop: counts the bytes that it reads."""
     terms, output = subscripts.replace(" ", "").split("->")
     sizes: dict[str, int] = {}
     rest: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Work on several cores at the same time, in a thread for each."""
+"""Concurrent work on several cores, with one thread each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 
 
 class Core(Protocol):
-    """An engine, as far as threads are concerned."""
+    """The property of an engine that threads depend on."""
 
     @property
-    def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
+    def parallel(self) -> bool: ...  # whether it can run in a thread of its own beside the engines of other cores
 
 
 C = TypeVar("C", bound=Core)
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
-    """``work(core, number)`` of each core, at the same time if they allow it; errors are raised when all have ended."""
+    """Run ``work(core, number)`` for each core, concurrently if they allow it; errors are raised at the end."""
     if len(cores) < 2 or not cores[0].parallel:
         return [work(core, n) for n, core in enumerate(cores)]
     from concurrent.futures import ThreadPoolExecutor  # imported late: one core needs no threads
@@ -32,7 +32,7 @@ def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
 
 
 def in_threads(pieces: Sequence[P], work: Callable[[P], T], count: int) -> list[T]:
-    """``work`` of each piece, in order: in ``count`` threads, each with pieces that follow one another."""
+    """``work`` of each item, in order, with ``count`` threads that get consecutive items each."""
     size = -(-len(pieces) // max(count, 1))
     groups = [pieces[i : i + size] for i in range(0, len(pieces), max(size, 1))]
     if len(groups) < 2:
@@ -47,11 +47,11 @@ def in_threads(pieces: Sequence[P], work: Callable[[P], T], count: int) -> list[
     return [result for future in futures for result in future.result()]
 
 
-Beside = Callable[[Callable[[], T]], Callable[[], T]]  # starts work; what it returns waits for the result
+Beside = Callable[[Callable[[], T]], Callable[[], T]]  # starts work and returns a function that waits for the result
 
 
 def beside(work: Callable[[], T]) -> Callable[[], T]:
-    """Start ``work`` in a thread of its own. The returned function waits for its result, or raises its error."""
+    """Start ``work`` in a new thread. The returned function waits for its result, or raises its exception."""
     import threading  # imported late, as above
 
     context = contextvars.copy_context()
@@ -61,7 +61,7 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
     def run() -> None:
         try:
             outcome.append(context.run(work))
-        except BaseException as why:  # raised in the thread that asks for the result
+        except BaseException as why:  # raised in the thread that requests the result
             failed.append(why)
 
     thread = threading.Thread(target=run, name="trnpy beside", daemon=True)
@@ -77,6 +77,6 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
 
 
 def in_turn(work: Callable[[], T]) -> Callable[[], T]:
-    """Do ``work`` at once, in this thread. The returned function gives its result."""
+    """Do ``work`` immediately, in this thread. The returned function returns its result."""
     outcome = work()
     return lambda: outcome

@@ -1,4 +1,4 @@
-"""The dry engine runs an algorithm on shapes alone. It counts launches, transfers and host work: the cost of a call."""
+"""The cost of a call: the dry engine runs the algorithm on shapes alone and counts launches, transfers, host work."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from trnpy._nki.runtime import Buffer, LaunchCounters, Operand, fetched
 from trnpy._settings.policy import Policy, _own
 
 TILE = 128
-JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations as long as a pair of blocks: 1.33 ms, modelled on trn2
+JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations in the time of a pair of blocks: 1.33 ms, modelled on trn2
 
-# Modelled on trn2 (test_bsr_spmm, test_csr_spmm), at least: of a tile and of a row of tiles, in one format and in
-# digits, whose carries a row ends with; and of 128 gathered rows, whose descriptors GpSimd writes.
+# Lower estimates, modelled on trn2 (test_bsr_spmm, test_csr_spmm): for a tile and for a row of tiles, in one format
+# and with digits, whose carries end each row; and for 128 gathered rows, whose descriptors GpSimd writes.
 TILE_S, ROW_S = 0.6e-6, 1.1e-6
 DIGIT_TILE_S, DIGIT_ROW_S = 1.4e-6, 6e-6
 GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
-# Of a step of a solver (test_krylov), for each tile of 64 KiB, and for its dot products and updates.
+# For a solver step (test_krylov): per tile of 64 KiB, and for its dot products and updates.
 SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
-NUMBER_S = 0.62e-9  # of a float64 number that becomes digits (test_float64_digits)
-RESULT_S = 0.80e-9  # of a result that becomes a float64 number (test_float64_round)
-KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
+NUMBER_S = 0.62e-9  # per float64 number that is split into digits (test_float64_digits)
+RESULT_S = 0.80e-9  # per result that is rounded to float64 (test_float64_round)
+KEPT_FROM = 2  # uses of an array after which an engine caches its forms
 
 
 # --- what kernels compute ---------------------------------------------------------------------------------------------
 
-Work = tuple[str, float]  # the format that is multiplied, operations
+Work = tuple[str, float]  # the format that is multiplied, and the number of operations
 
 
 def _form(x: Any) -> str:
@@ -68,7 +68,7 @@ def _trsm(a: Any, b: Any, *_: Any, **__: Any) -> Work:
 
 
 def _moved(*_: Any, **__: Any) -> Work:
-    """Of kernels that multiply nothing."""
+    """The work of kernels that multiply nothing."""
     return "float32", 0.0
 
 
@@ -90,12 +90,12 @@ def _words_matmul(
     a: Any, b: Any, *_: Any, turned: tuple[bool, bool] = (False, False), digits: int = 7, **__: Any
 ) -> Work:
     (k, m), (_k, n) = factors(a, b, turned)
-    rows = -(-m // TILE) * TILE  # of a tile with fewer, TensorE takes as long (test_words_matmul)
-    return "bfloat16", (digits * (digits + 1) + 2.0) * rows * k * n  # one product more, of magnitudes
+    rows = -(-m // TILE) * TILE  # a tile with fewer rows takes TensorE just as long (test_words_matmul)
+    return "bfloat16", (digits * (digits + 1) + 2.0) * rows * k * n  # one additional product, of magnitudes
 
 
 def _polynomials(rows: int, columns: int, steps: int) -> float:
-    """Operations of ``steps`` odd quintic polynomials of a matrix, applied one after another."""
+    """Operations of ``steps`` odd quintic polynomials of a matrix, applied in sequence."""
     return steps * 2.0 * columns * columns * (2 * rows + columns)
 
 
@@ -145,7 +145,7 @@ def _schwarz_screened_spmm(a: Any, b: Any, *_: Any, **__: Any) -> Work:
 
 
 def _at_least(flops: float, form: str, seconds: float) -> float:
-    """``flops``, or as many as take ``seconds`` on trn2 if these are more."""
+    """``flops``, or the number that takes ``seconds`` on trn2 if that is larger."""
     return max(flops, seconds * TRN2.flops_per_s[form] * EFFICIENCY)
 
 
@@ -166,7 +166,7 @@ def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, length: int) -> 
 
 
 def _solver(tiles: Any, m_tiles: Any, most: int) -> Work:
-    """``most`` steps of an iteration, each with a product with the matrix and the preconditioner."""
+    """``most`` steps of an iteration, each with a product with the matrix and with the preconditioner."""
     count = sum(math.prod(x.shape) for x in (tiles, m_tiles) if x is not None) / TILE**2
     seconds = most * (SOLVER_TILE_S * count + VECTOR_S)
     return "float32", _at_least(2.0 * TILE * TILE * most * count, "float32", seconds)
@@ -205,7 +205,7 @@ KERNELS: Mapping[str, Callable[..., Work]] = MappingProxyType(
 
 
 class DryRuntime:
-    """A runtime that counts launches and transfers and does nothing else."""
+    """A runtime that only counts launches and transfers."""
 
     name = "dry"
     executes = False
@@ -216,8 +216,8 @@ class DryRuntime:
         self.hardware = hardware
         self.counters = LaunchCounters()
         self.products: dict[str, float] = defaultdict(float)
-        self.count = count or Count()  # the work of the host, which all cores of a call share
-        self.hidden = [0.0, 0.0, 0.0]  # bytes in, out, and of the host, beside launches
+        self.count = count or Count()  # the host's work, which all cores of a call share
+        self.hidden = [0.0, 0.0, 0.0]  # bytes in, bytes out, and host bytes, while kernels run
 
     def put(self, array: Any) -> Buffer:
         self.counters.bytes_in += array.nbytes
@@ -250,7 +250,7 @@ class DryRuntime:
         return fetched(self, self.run(kernel, *operands, **parameters))
 
     def beside(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Do ``work`` of another thread at once. What it moves and proves is counted as hidden by launches."""
+        """Do the ``work`` of another thread immediately. Its transfers and checks are counted as hidden by launches."""
         counted = self._moved()
         proved = {key: n for key, n in self.count.work.items() if key[0] == "proof"}
         work()
@@ -273,7 +273,7 @@ class DryRuntime:
 
 
 def tally(runtimes: Sequence[DryRuntime]) -> Tally:
-    """What a call did on ``runtimes``, one for each core. The first computes most, while the others compute theirs."""
+    """The work of a call on ``runtimes``, one for each core. The first does the most, while others do theirs."""
     first, launched = runtimes[0], sum((r.counters.launches for r in runtimes), Counter())
     busy = sum(any(r.products.values()) for r in runtimes)
     return Tally(
@@ -288,10 +288,10 @@ def run(
     make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy,
     kept: tuple[tuple[int, bool], ...] = (),
 ) -> Tally:  # fmt: skip
-    """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines.
+    """The cost of ``make(arrays, options).run(engine)``, with shapes and outlines replaced by abstract arrays.
 
-    The engine has as many cores as ``policy`` says. ``kept``: arrays that earlier calls have left with it, each by its
-    index, and whether they are not compared.
+    The engine has the number of cores that ``policy`` allows. ``kept``: the indices of device-resident arrays, and
+    whether they are trusted without comparison.
     Raises Unsupported and Refused as the run does.
     """
     count = Count()
@@ -299,14 +299,14 @@ def run(
     made: list[StandIn] = []
     problem = make(*stand_ins_of(shapes, made, count))
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
-    kept = () if outlines else kept  # an outline knows itself what of it is on the device
+    kept = () if outlines else kept  # an outline knows which of its forms are device-resident
     resident = bool(kept) or any(problem.method in o.resident for o in outlines)
     engines = [DeviceEngine(r, Tuning(), Facts(), r.beside) for r in runtimes]
     engine = Proving(engines[0] if len(engines) == 1 else cast(Engine, Cores(engines)))
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):
-            for _ in range(KEPT_FROM if resident else 0):  # afterwards the engine has what it keeps
+            for _ in range(KEPT_FROM if resident else 0):  # afterwards the engine has the cached forms
                 problem.run(engine)
             for runtime in runtimes:
                 runtime.reset()
@@ -321,7 +321,7 @@ def run(
 def _others(
     shapes: tuple[Any, Any], made: list[StandIn], kept: tuple[tuple[int, bool], ...], count: Count
 ) -> list[StandIn]:
-    """New stand-ins for all arrays but those that are ``kept``."""
+    """New abstract arrays for all arrays except those in ``kept``."""
     others: list[StandIn] = []
     stand_ins_of(shapes, others, count)
     for index, trusted in kept:

@@ -1,4 +1,4 @@
-"""The engine of a device: it chooses the product for a dtype and a precision, for arrays or operands on the device."""
+"""The engine of a device: it selects the product for a dtype and a precision, for arrays and device operands."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from trnpy._settings.policy import current_policy
 
 T = TypeVar("T")
 
-# dtype of a product under "matched" -> the format that TensorE multiplies. Sums are float32, as NumPy's of float16 are.
+# dtype of a product under "matched" -> the format that TensorE multiplies. Sums are float32, as in NumPy for float16.
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
-# The most digit products of a product in parts: 5.6 times the usual 28, which are 8 to 17 times as fast as a host
-# without transfers (docs/numerics.md#passes).
+# Limit for a product that is split into parts: 5.6 times the normal 28 digit products, which without transfers are
+# 8 to 17 times as fast as a host (docs/numerics.md#passes).
 MOST_PASSES = 2 * pairs(MOST_DIGITS)
-# Bytes an element for a product of n x n float64: two operands of 12 bf16 digits, 16 bytes of one of them, 4 words.
+# Bytes per element for a float64 product n x n: two operands of 12 bf16 digits, 16 bytes of one of them, 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
 
 
 class DeviceEngine:
-    """Products on one device: arrays in, arrays out; handles in, a handle out."""
+    """Products on one device: arrays give arrays, handles give a handle."""
 
     executes = True
     cores = 1
@@ -101,7 +101,7 @@ class DeviceEngine:
 
     @property
     def room(self) -> float:
-        """Bytes of device memory that one call may take; the rest keeps operands between calls."""
+        """Bytes of device memory that one call may use; the rest caches operands between calls."""
         return (1 - CACHE_SHARE) * self.memory
 
     @property
@@ -123,9 +123,9 @@ class DeviceEngine:
     # --- kernels ------------------------------------------------------------------------------------------------------
 
     def format(self, dtype: np.dtype) -> str:
-        """The format that kernels multiply for ``dtype``: the policy's, or float32 as it is, or digits for all others.
+        """The format that kernels multiply for ``dtype``: the policy's, float32 unchanged, or digits for all others.
 
-        "" if probes of this device found that such products are not accurate.
+        "" if self-tests of this device found that such products are not accurate.
         """
         form = NAMED.get(current_policy().products, "")
         if not form and dtype.char in "fF" and self.facts.float32_products:
@@ -150,7 +150,7 @@ class DeviceEngine:
         return (self,)
 
     def _operand(self, x: Any) -> Any:
-        """An operand in the form that a launch takes; a matrix as its padded numbers, row by row."""
+        """An operand in the form that a launch requires; a matrix as its padded numbers, row by row."""
         if not isinstance(x, (Numbers, Digits)):
             return x
         if isinstance(x, Digits) or len(x.parts) > 1:
@@ -170,8 +170,8 @@ class DeviceEngine:
     def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle:
         """``a`` (rows, columns) for products on the device, in the format that the policy's precision multiplies.
 
-        ``stay``: float64 results of its products are operands on the device (``staying``). Without ``copy``, ``a`` must
-        not change while the handle or results of it are in use.
+        ``stay``: float64 results of its products stay on the device (``lazy_products``). Without ``copy``, ``a`` must
+        not change while the handle or its results are in use.
         """
         if a.ndim != 2 or a.size == 0:
             raise Refused(f"shape {a.shape} is not one non-empty matrix")
@@ -195,7 +195,7 @@ class DeviceEngine:
         return values.copy() if copy else values
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
-        """The rows and columns of a handle, as a handle; they are copied on the device, never over the link."""
+        """Some rows and columns of a handle, as a handle; they are copied on the device without a transfer."""
         (r0, r1, _), (c0, c1, _) = rows.indices(h.shape[0]), columns.indices(h.shape[1])
         if r0 >= r1 or c0 >= c1:
             raise Refused(f"block {r1 - r0} by {c1 - c0} is empty")
@@ -216,10 +216,10 @@ class DeviceEngine:
         """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
 
         The result is a handle if an operand is one. Refused if no product is accurate enough, DeviceError if the device
-        fails. ``digits``: for handles of float64 or complex128, use this many digits without a certificate; the error
-        is 256^(1-digits) of the largest terms of each sum; not ``proved`` if what the caller makes of the product
-        proves it. ``arrived`` is told of rows of A B that have come to the
-        host before others are computed.
+        fails. ``digits``: for handles of float64 or complex128, use this many digits without an error bound; the
+        error is 256^(1-digits) of the largest terms of each sum. ``proved=False``: the caller checks a result that
+        depends on this product, so the product itself is not checked. ``arrived`` is called with rows of A B that have
+        reached the host while others are computed.
         """
         if _is_array(a) and _is_array(b):
             return combined(alpha, self._arrays(a, b, arrived), beta, c)
@@ -227,7 +227,7 @@ class DeviceEngine:
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
 
     def gram(self, a: Any, *, digits: int | None = None, proved: bool = True) -> Any:
-        """A A^H of (..., m, k), with one transfer of A; a handle for a handle. Options as for ``matmul``."""
+        """A A^H of (..., m, k), with one transfer of A; a handle gives a handle. Options as for ``matmul``."""
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
@@ -246,7 +246,7 @@ class DeviceEngine:
         return hermitian(self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2)))
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
-        """alpha X + beta Y, or alpha X: handles of numbers on the device in float32, digits and arrays on the host."""
+        """alpha X + beta Y, or alpha X: float32 on the device for handles of numbers; digits and arrays on the host."""
         if _is_array(x) and (y is None or _is_array(y)):
             return combined(alpha, x, beta, y)
         if y is not None:
@@ -267,8 +267,8 @@ class DeviceEngine:
     ) -> Any:
         """Solve op(A) X = B, or X op(A) = B for ``side`` "right"; A (n, n) is triangular, ``trans`` gives op.
 
-        Only the triangle that ``lower`` names is read. A zero on the diagonal of an array raises LinAlgError; a handle
-        of numbers is not checked for one. The result is a handle if an operand is one.
+        Only the triangle selected by ``lower`` is read. A zero on the diagonal of an array raises LinAlgError; a handle
+        of numbers is not tested for one. The result is a handle if an operand is one.
         """
         triangular.check(a, b, side, trans)
         if _is_array(a) and _is_array(b):
@@ -293,7 +293,7 @@ class DeviceEngine:
         return self._in_digits(a.dtype, lambda d, wide: float64_products.matmul_kept(d, a, b, digits), proved)
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """Both as handles of one dtype and kind; an array is put on the device in the form of the other operand."""
+        """Both as handles of one dtype and kind; an array is sent to the device in the form of the other operand."""
         if _is_array(a):
             a = self.put(a.astype(b.dtype, copy=False))
         elif _is_array(b):
@@ -325,7 +325,7 @@ class DeviceEngine:
         if b.ndim == 2:  # one product of all rows of the stack
             return product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        if a.ndim == 2 and not form:  # one product of all columns of the stack: digits scale each column apart
+        if a.ndim == 2 and not form:  # one product of all columns of the stack: digits scale each column separately
             wide = np.moveaxis(b, -2, 0).reshape(b.shape[-2], -1)
             return np.moveaxis(product(a, wide).reshape(len(a), *stack, b.shape[-1]), 0, -2)
         one = a.ndim == 2  # one left operand for every product
@@ -344,7 +344,7 @@ class DeviceEngine:
         def product(device: float64_products.Device, wide: np.dtype) -> np.ndarray:
             x, y = _as(a, wide), _as(b, wide)
             cuts, one = panels.panels(device, x, y, self.room), max(*x.shape, y.shape[1]) <= device.block
-            if not cuts or (one and any(self.cache.reuse((a,))[:2])):  # from its second use on, A is kept as one
+            if not cuts or (one and any(self.cache.reuse((a,))[:2])):  # from its second use on, A is cached unstacked
                 return float64_products.matmul(device, x, y)
             c = panels.matmul(device, x, y, cuts, not one, self._beside if self.overlaps else in_turn, arrived)
             if one:
@@ -364,7 +364,7 @@ class DeviceEngine:
         return (self._kernels.product if a.ndim == 2 else self._kernels.stack)(left, right, "bfloat16")
 
     def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
-        """The dtype by whose digits ``dtype`` is multiplied, and the longest extent of one launch."""
+        """The dtype whose digits are multiplied for ``dtype``, and the longest extent of one launch."""
         wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
         if wide.char not in float64_products.DTYPES:
             raise Refused(f"no product of {dtype} on the device")
@@ -381,7 +381,7 @@ class DeviceEngine:
     def _in_digits(
         self, dtype: np.dtype, product: Callable[[float64_products.Device, np.dtype], T], proved: bool = False
     ) -> T:
-        """The result of ``product`` with the dtype by whose digits ``dtype`` is multiplied."""
+        """The result of ``product`` with the dtype whose digits are multiplied for ``dtype``."""
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES
         device = float64_products.Device(
@@ -405,7 +405,7 @@ class DeviceEngine:
             raise Refused(str(why), accuracy=True) from why
 
     def _solved(self, a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str, unit: bool) -> np.ndarray:
-        """``trsm`` of arrays, by the float32 kernel, or else by products with inverses of diagonal blocks."""
+        """``trsm`` of arrays, with the float32 kernel, or else with products by inverses of diagonal blocks."""
         dtype = np.result_type(a.dtype, b.dtype)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
@@ -427,10 +427,10 @@ class DeviceEngine:
         """Solve a system that fits one launch, ``width`` right-hand sides at a time; refined once.
 
         The kernel multiplies by inverses of tiles, whose error grows with their condition. One refinement in the same
-        precision makes the error of substitution of it (docs/numerics.md#triangular-systems).
+        precision reduces the error to that of substitution (docs/numerics.md#triangular-systems).
         """
         x, kernels = np.empty_like(b), self._kernels
-        # Row by row: sums of matrices of unlike order would have one of them transposed first.
+        # Row by row: a sum of matrices in different memory orders would transpose one of them first.
         kept = kernels.put(triangular.triangle(a, lower, unit).astype(a.dtype, order="C", copy=False), "float32")
         for columns in pieces(b.shape[1], width):
             sides = kernels.put(b[:, columns].astype(b.dtype, order="C", copy=False), "float32")

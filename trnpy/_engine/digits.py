@@ -1,9 +1,9 @@
-"""float64 matrices as integer digits of eight bits, and back: the host's work before and after bf16 products.
+"""Ozaki splitting: float64 matrices as integer slices ("digits") of eight bits, and back, on the host.
 
-Ozaki's scheme I with a common exponent per row of A and column of B (Ootomo, Ozaki, Yokota, arXiv
-2306.11975): A = 2^-sa sum_i D_i 256^(s-1-i) with digits in [-128, 127], which bf16 holds exactly; the
-products of digits of one significance i + j = d are summed exactly in float32 over short enough blocks
-of K. Errors: docs/numerics.md#digits-and-error; the choice of the number s of digits: docs/numerics.md#certificate.
+Ozaki's scheme I with a common exponent per row of A and column of B (Ootomo, Ozaki, Yokota, arXiv 2306.11975):
+A = 2^-sa sum_i D_i 256^(s-1-i) with digits in [-128, 127], which bf16 holds exactly. Products of digits of one
+significance i + j = d are summed exactly in float32 over short enough blocks of K. Errors:
+docs/numerics.md#digits-and-error; the choice of the number s of digits: docs/numerics.md#certificate.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
 MOST_DIGITS = 12  # with more digits the host's product is cheaper
-WORD = 7  # digits in one int64: eight would leave no room for a carry
-# Digits of eight bits -> digits of seven bits that hold as much, among the numbers that digits_matmul supports.
+WORD = 7  # digits per int64: eight would leave no room for a carry
+# Digits of eight bits -> digits of seven bits with the same range, among the numbers that digits_matmul supports.
 NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
-ACCUMULATOR = 24  # bits a float32 sum keeps exactly
-TOLERANCE = 4.0  # in u of |A||B|: bound on the error of a certified product (docs/numerics.md#certificate: 2.86)
-BOUND_SLACK = 1.02  # float32 sums and SMALLEST_MAGNITUDE may make the certificate's |A||B| too large by this factor
-FAINT = 2.0**-19  # of the largest; entries above it in both operands span 2^38 at most: 12 digits suffice to K = 256
+ACCUMULATOR = 24  # bits that a float32 sum keeps exactly
+TOLERANCE = 4.0  # in u of |A||B|: the a-priori bound on the error of a product (docs/numerics.md#certificate: 2.86)
+BOUND_SLACK = 1.02  # float32 sums and SMALLEST_MAGNITUDE may make the bound's |A||B| too large by this factor
+FAINT = 2.0**-19  # of the largest; entries above it in both operands span at most 2^38: 12 digits suffice up to K = 256
 MOST_PARTS = 3  # of one operand: entries near 1, rounding errors near 1e-17, and products of those with small numbers
-NEGLIGIBLE = 2.0**-59  # of |A||B|: products of parts below this are left out; nine of them add up to 0.2 u
-FEWEST = 2  # digits of a product of parts, because ``assemble`` takes at least two words
-NOTHING = 2.0**100  # stands for "no positive sum"; it is larger than any sum, as in kernels/abs_bound
-STRIP = area(1 << 16)  # elements that are converted at a time, half a megabyte (docs/numerics.md#digits)
-FIRST_BITS = 2.0**14  # of the largest number decide its exponent, here and in float64_digits
+NEGLIGIBLE = 2.0**-59  # of |A||B|: smaller products of parts are omitted; nine of them add up to 0.2 u
+FEWEST = 2  # digits of a product of parts, because ``assemble`` needs at least two words
+NOTHING = 2.0**100  # means "no positive sum"; it is larger than any sum, as in kernels/abs_bound
+STRIP = area(1 << 16)  # elements that are converted at once, half a megabyte (docs/numerics.md#digits)
+FIRST_BITS = 2.0**14  # of the largest number determine its exponent, here and in float64_digits
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 
@@ -64,7 +64,7 @@ class Split:
     def bytes(self) -> np.ndarray:
         """The words as sent to the device, uint8 (rows, columns, 8 or 16): each byte minus 128 is a balanced digit.
 
-        Digits of fewer than eight bits do not lie on byte boundaries of a word, so each is extracted to a byte.
+        Digits of fewer than eight bits do not lie on byte boundaries of a word, so each is extracted to its own byte.
         """
         if self.bits != BITS:
             return _taken_out(self)
@@ -82,7 +82,7 @@ class Split:
 def _linked(
     a: np.ndarray, digits: int, axis: int, bits: int = BITS, largest: np.ndarray | None = None
 ) -> tuple[float, tuple[Any, ...]]:
-    """The price of ``link_bytes``."""
+    """The cost of ``link_bytes``."""
     places = _places(digits, bits)
     width = digits if bits != BITS else 8 * (1 + (digits > WORD))
     shift = list(a.shape)
@@ -127,7 +127,7 @@ def _word(bits: int) -> int:
 
 
 def narrow(digits: int, bits: int) -> int | None:
-    """How many digits of ``bits`` bits are as accurate as ``digits`` of eight; None if no kernel supports that many."""
+    """The number of digits of ``bits`` bits that equals ``digits`` of eight; None if no kernel supports that many."""
     return digits if bits == BITS else NARROW.get(digits)
 
 
@@ -160,7 +160,7 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
         np.copyto(words[0][strip], np.rint(scaled, out=high), casting="unsafe")
         low = np.subtract(scaled, high, out=scaled)
         low *= 2.0 ** (bits * rest)
-        halves = np.abs(low - np.rint(low)) == 0.5  # away from zero, as the number is, not what is left of it
+        halves = np.abs(low - np.rint(low)) == 0.5  # away from zero, like the number and not its remainder
         low[halves] += np.copysign(0.5, a[strip][halves])
         np.rint(low, out=low)
         # Balanced digits cannot represent a remainder of nearly one half: it becomes a carry.
@@ -173,7 +173,7 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
 
 
 def shift_for(largest: np.ndarray, first: int = WORD, bits: int = BITS) -> np.ndarray:
-    """The exponents that make integers of ``first`` digits of numbers up to ``largest``."""
+    """The exponents that give integers of ``first`` digits for numbers up to ``largest``."""
     limit_fraction, limit_exponent = np.frexp(_limit(first, bits))
     limit_fraction = math.floor(limit_fraction * FIRST_BITS) / FIRST_BITS
     fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
@@ -189,12 +189,12 @@ def _rounded(x: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def _largest(a: np.ndarray, axis: int) -> np.ndarray:
-    """The largest magnitude along ``axis``, which stays as an axis of length one; without a copy of ``a``."""
+    """The largest magnitude along ``axis``, kept as an axis of length one; makes no copy of ``a``."""
     return np.asarray(np.maximum(a.max(axis=axis, keepdims=True), -a.min(axis=axis, keepdims=True)))
 
 
 def _strips(shape: tuple[int, ...]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Slices of the first axis, each with the same float64 scratch: so the temporaries stay in the cache."""
+    """Slices of the first axis, all with the same float64 scratch array, so that temporaries stay in the cache."""
     step = max(1, STRIP * shape[0] // max(math.prod(shape), 1))
     scratch = np.empty((min(step, shape[0]), *shape[1:]))
     for start in range(0, shape[0], step):
@@ -208,7 +208,7 @@ def _in(x: np.ndarray, strip: slice) -> np.ndarray:
 
 
 def _times_power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """x 2^exponent, rounded as by ldexp; if 2^exponent is normal, by a multiplication in a quarter of the time."""
+    """x 2^exponent, rounded as by ldexp; a multiplication, in a quarter of the time, if 2^exponent is normal."""
     if np.abs(exponent).max() <= SAFE_EXPONENT:
         return np.asarray(x * _power(exponent))
     return np.asarray(np.ldexp(x, exponent))
@@ -226,7 +226,7 @@ def block_k(group: int, bits: int = BITS) -> int:
 
 
 def group_sums(a: Split, b: Split) -> np.ndarray:
-    """Exact sums of digit products by significance, float64 (digits, m, n), as in the PSUM groups of the kernel."""
+    """Exact sums of digit products by significance, float64 (digits, m, n), as in the kernel's PSUM groups."""
     da, db = a.planes().astype(np.float64), b.planes().astype(np.float64)
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
@@ -238,7 +238,7 @@ def assemble(words: np.ndarray, digits: int, rows: np.ndarray, columns: np.ndarr
     rows, columns: the exponents of the operands, which broadcast with the product: (m, 1) and (1, n).
     """
     found, left, right = np.empty(words.shape[1:]), unit(digits, bits) - rows, -columns
-    # Then each factor is a normal number, and so is every product with an integer below 2^128.
+    # Each factor is then a normal number, and so is every product with an integer below 2^128.
     plain = max(np.abs(left).max(), np.abs(right).max()) <= SAFE_EXPONENT // 3
     for strip, value in _strips(found.shape):
         _value(words[:, strip], value)
@@ -349,8 +349,8 @@ def digits_of_parts(
 ) -> dict[Pair, int] | None:
     """The digits that each product of a left and a right part needs, without negligible ones; None if too many.
 
-    sums: the products of the ``magnitudes`` of the parts. Each error is bounded relative to |A||B| of the whole, so
-    that the sum of all is within TOLERANCE u of it. A small product therefore needs few digits or is left out.
+    sums: the products of the ``magnitudes`` of the parts. Each error is bounded relative to the whole |A||B|, so that
+    the total error is within TOLERANCE u of it. A small product therefore needs few digits or is omitted.
     """
     rows = [np.abs(x).max(axis=-1, keepdims=True) for x in left]
     columns = [np.abs(y).max(axis=-2, keepdims=True) for y in right]
@@ -376,7 +376,7 @@ def digits_of_parts(
 
 @priced("magnitudes", lambda a, *_: (a.size, ((a.shape, TWO_BYTES),)))
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
-    """|a| over the largest along ``axis``, in bfloat16, for the product of the certificate.
+    """|a| over the largest along ``axis``, in bfloat16, for the product of magnitudes in the error bound.
 
     largest: as in ``split``.
     Truncation makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are raised to it, since zeros
@@ -397,11 +397,11 @@ def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> n
 
 
 def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:
-    """The fewest digits, at least ``fewest``, whose error is certified below TOLERANCE u of |A||B|; None if too many.
+    """The fewest digits, at least ``fewest``, with an error bound below TOLERANCE u of |A||B|; None if too many.
 
     smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
-    over (|A||B|)_ij, the exponent range that hides inside the sums. sqrt(K) rho 256^(7-s) <= 4: never exceeded by a
-    measured error (docs/numerics.md#certificate).
+    over (|A||B|)_ij, the exponent range inside the sums. sqrt(K) rho 256^(7-s) <= 4: no measured error exceeded it
+    (docs/numerics.md#certificate).
     """
     rho = BOUND_SLACK / smallest
     for digits in range(fewest, MOST_DIGITS + 1):

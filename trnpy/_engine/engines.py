@@ -1,4 +1,4 @@
-"""The products over which algorithms are written, and the choice of the engine that computes them."""
+"""The products that algorithms are written with, and the choice of the engine that computes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def __getattr__(name: str) -> Any:
-    """DeviceEngine, imported only when a device needs it: its modules take half the time of importing trnpy."""
+    """DeviceEngine, imported only if a device needs it: its modules take half the time of importing trnpy."""
     if name != "DeviceEngine":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trnpy._engine.device import DeviceEngine
@@ -44,44 +44,44 @@ class Engine(Protocol):
     """A few products and the kernels, on arrays or on operands that the engine keeps: all that algorithms use.
 
     A product has the dtype of its operands, and is a handle if one of them is. Handles have ``shape``, ``dtype``, and
-    the views ``T`` and ``H``, which cost nothing. Changing an array does not change a handle that was made of it. A
-    device engine launches a kernel; the host engine runs its NumPy twin, which computes the same from the same
-    operands.
+    the views ``T`` and ``H``, which cost nothing. Changing an array does not change a handle that was made from it. A
+    device engine launches a kernel; the host engine runs the kernel's NumPy reference implementation, which computes
+    the same from the same operands.
     """
 
     name: str
-    hardware: Hardware | None  # the machine that its times are modelled on; None for the host
-    executes: bool  # False: decisions and times are modelled, results come from the reference
-    cores: int  # that it can use
+    hardware: Hardware | None  # the machine for which times are modelled; None for the host
+    executes: bool  # False: decisions and times are modelled, and the original function computes results
+    cores: int  # the number that it can use
     health: Health
-    compiles: Compiles  # predicts the seconds of compiling kernels for a call
-    cache: Cache  # operands that are on the device already
+    compiles: Compiles  # predicts the compile time of the kernels of a call
+    cache: Cache  # device-resident operands
 
     @property
     def counters(self) -> LaunchCounters: ...  # of its launches
 
     @property
-    def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
+    def parallel(self) -> bool: ...  # whether it can run in a thread of its own beside the engines of other cores
 
     @property
-    def overlaps(self) -> bool: ...  # whether rows of a product may arrive before others are computed
+    def overlaps(self) -> bool: ...  # whether rows of a product may arrive while others are computed
 
-    # (rows, columns). ``stay``: float64 results of its products are operands on a device without a visit to the host
+    # (rows, columns). ``stay``: float64 results of its products are device operands without a transfer to the host
     def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle: ...  # no copy: ``a`` must not change
 
-    def get(self, h: Handle | Held, copy: bool = True) -> np.ndarray: ...  # in the handle's dtype; no copy: for reading
+    def get(self, h: Handle | Held, copy: bool = True) -> np.ndarray: ...  # no copy: only to be read
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle: ...
 
     def kernel(self, name: str, /, *operands: np.ndarray | Handle | Held | None, **parameters: Any) -> Any:
-        """Outputs of one launch of the kernel ``name``, which stay with the engine: one, or a tuple; ``get`` fetches.
+        """Outputs of one launch of the kernel ``name``, which stay on the engine: one, or a tuple; ``get`` fetches.
 
-        Operands are arrays, matrices of ``put`` (one array of numbers each, of shape ``padded``), arrays of ``hold``
-        or outputs; None omits one. Refused if the call exceeds a limit of the engine, DeviceError if the device fails.
+        Operands are arrays, matrices of ``put`` (one array of numbers each, of shape ``padded``), of ``hold``, or
+        outputs; None omits one. Refused if the call exceeds a limit of the engine, DeviceError if the device fails.
         """
         ...
 
-    def hold(self, array: np.ndarray) -> Held: ...  # as it is, for kernels
+    def hold(self, array: np.ndarray) -> Held: ...  # unchanged, for kernels
 
     def reshaped(self, output: Held, shape: tuple[int, ...]) -> Held: ...  # its elements, in the same order
 
@@ -90,8 +90,8 @@ class Engine(Protocol):
     def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T], again: bool = False) -> T:
         """``make()``, or its earlier result for the same contents of ``operand`` in this ``form``.
 
-        The result consists of held arrays, also in tuples and lists. It is kept from the second use of ``operand`` on,
-        or from the first if the caller knows that it is used ``again``. The engine drops it when it needs the memory.
+        The result consists of held arrays, also in tuples and lists. It is cached from the second use of ``operand``,
+        or from the first if the caller sets ``again``. The engine drops it when it needs the memory.
         """
         ...
 
@@ -104,21 +104,21 @@ class Engine(Protocol):
         ...
 
     def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[Engine]:
-        """Engines of the cores on which kernels of ``flops`` operations in a format end first.
+        """The engines of the cores on which kernels of ``flops`` operations in a format finish first.
 
         The operations are divided; each core adds ``launched`` launches and ``sent`` bytes of operands that all need.
         """
         ...
 
     @property
-    def machine(self) -> Hardware: ...  # its limits bound the shapes of operands of kernels
+    def machine(self) -> Hardware: ...  # its limits bound the operand shapes of kernels
 
     @property
     def room(self) -> float: ...  # bytes of operands and results that one call may have in the engine's memory
 
     # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul. ``digits``: for
-    # handles of float64 or complex128, multiply by so many digits without a certificate. The error is 256^(1-digits)
-    # of the largest terms of each sum, and the caller checks its own result. Not ``proved``: that proves the product.
+    # handles of float64 or complex128, multiply with this many digits without an error bound. The error is
+    # 256^(1-digits) of the largest terms of each sum. ``proved=False``: the caller checks its own result instead.
     @overload
     def matmul(
         self, a: np.ndarray, b: np.ndarray, *, alpha: complex = 1.0, beta: complex = 0.0, c: np.ndarray | None = None
@@ -134,7 +134,7 @@ class Engine(Protocol):
         digits: int | None = None, proved: bool = True,
     ) -> Handle: ...  # fmt: skip
 
-    # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; of complex64 kept on a device only to rounding
+    # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; device handles of complex64 only to rounding
     @overload
     def gram(self, a: np.ndarray) -> np.ndarray: ...
     @overload
@@ -174,22 +174,22 @@ def _kept(result: np.ndarray, *operands: Any) -> Any:
 
 
 HALF = np.dtype(np.float16)
-HOST_ROOM = 2.0**30  # bytes: twins hold several copies of their operands, and other programs need memory
+HOST_ROOM = 2.0**30  # bytes: reference implementations copy their operands, and other programs need memory
 
 
 @functools.cache
 def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The NumPy twin of the kernel ``name`` (``file.name`` if a file has several) and the names of its parameters."""
+    """The NumPy reference of kernel ``name`` (``file.name`` if a file has several), and its parameter names."""
     module, function = located(name)
     twin = getattr(importlib.import_module(f"{module}_reference"), function)
     return twin, frozenset(inspect.signature(twin).parameters)
 
 
 class HostEngine:
-    """BLAS and the twins of kernels: the oracle of the other engines, and the engine of ``force`` without a device.
+    """BLAS and the kernels' reference implementations: tests compare other engines with it; used by ``force``.
 
-    With a ``machine`` it is the engine of the what-if: decisions and times are of that machine, and it executes nothing
-    unless forced.
+    With a ``machine`` it is the engine of device="null": decisions and times are for that machine, and it executes
+    nothing unless forced.
     """
 
     name = "host"
@@ -208,9 +208,9 @@ class HostEngine:
         self.counters = LaunchCounters()
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """A B. All products of the engine call it; triangular systems and other kernels do not."""
+        """A B. All products of the engine call it, but triangular systems and other kernels do not."""
         self.counters.launches["product"] += 1
-        if a.dtype == b.dtype == HALF:  # NumPy's own sums are float32's, too, but take 40 times as long
+        if a.dtype == b.dtype == HALF:  # NumPy's own sums are also float32, but take 40 times as long
             a, b = a.astype(np.float32), b.astype(np.float32)
             return np.asarray(np.matmul(a, b).astype(HALF))
         result: np.ndarray = np.matmul(a, b)
@@ -228,7 +228,7 @@ class HostEngine:
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         twin, known = _twin(name)
         self.counters.launches[name] += 1
-        # Tile sizes do not change the result, and few twins have parameters for them.
+        # Tile sizes do not change the result, and few reference implementations have parameters for them.
         chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("tiles")}
         if "product" in known:
             chosen["product"] = self.product
@@ -320,11 +320,11 @@ def _neuron_engine() -> tuple[Engine | None, str]:
 
 @functools.cache
 def _opened() -> tuple[Engine | None, str, int]:
-    """The engine or the reason, and the id of the process that opened it. A failure is kept: drivers do not recover."""
+    """The engine or the reason, and the id of the opening process. Failures are final: drivers do not recover."""
     try:
         hardware = instance_machine(process_policy().machine)
         device = _joined(runtimes(hardware, lambda: current_policy().time_limit))
-    except Exception as why:  # torch's packages may raise anything on import: under auto the host computes
+    except Exception as why:  # torch's packages may raise any exception on import: under auto the host computes
         return None, f"{type(why).__name__}: {why}", os.getpid()
     return device, "", os.getpid()
 
@@ -337,7 +337,7 @@ def _simulator_engine(machine: str, cores: int) -> Engine:
 
 
 def _joined(runtimes: Sequence[Runtime]) -> Engine:
-    """The engine of so many cores."""
+    """The engine with this number of cores."""
     from trnpy._engine.device import DeviceEngine
     from trnpy._engine.multicore import Cores
 
@@ -346,18 +346,18 @@ def _joined(runtimes: Sequence[Runtime]) -> Engine:
 
 
 def cores(policy: Policy) -> int:
-    """How many cores a call may use under ``policy``."""
+    """The number of cores that a call may use under ``policy``."""
     device = _neuron_engine()[0] if policy.device in ("auto", "neuron") else None
     return policy.cores or 1 if device is None else min(policy.cores or device.cores, device.cores)
 
 
-# Why this machine has no Neuron device, "" if it has one. It is detected once per process.
+# The reason why this machine has no Neuron device, "" if it has one. Detected once per process.
 MISSING = detect().missing
 RESTING = frozenset({"none", "auto"} if MISSING else {"none"})  # values of policy.device that need no engine
 
 
 def at_rest(policy: Policy) -> bool:
-    """Whether there is no engine at hand. Every call asks this first, so it must be fast."""
+    """Whether no engine is available. Every call tests this first, so it must be fast."""
     return policy.device in RESTING and not policy.force and _override.get() is None
 
 

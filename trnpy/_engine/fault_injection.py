@@ -1,4 +1,4 @@
-"""Engines to test checks with: a simulated device that fails once, in a chosen way and place, and sound ones."""
+"""Engines for testing checks: a simulated device with one injected fault, and engines without faults."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.policy import current_policy
 
 TILE = 128
-MEMO_BYTES = 2**28  # of outputs of launches that are remembered
+MEMO_BYTES = 2**28  # of launch outputs that are cached
 
 Damage = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
 
 
 @record()
 class Fault:
-    """``kind`` of fault at the launch number ``at``, or in what the transfer number ``at`` has sent."""
+    """``kind`` of fault at launch number ``at``, or in the operand of transfer number ``at``."""
 
     kind: str
     at: int
@@ -37,7 +37,7 @@ def _raise(why: DeviceError) -> None:
     raise why
 
 
-# What a launch raises.
+# Exceptions that a launch raises.
 ERRORS: Mapping[str, Callable[[], None]] = MappingProxyType(
     {
         "raises": lambda: _raise(DeviceError("NRT_EXEC_HW_ERR")),
@@ -77,7 +77,7 @@ def _tiles(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
     y[:size], y[size : 2 * size] = y[size : 2 * size].copy(), y[:size].copy()
 
 
-# What becomes of one output of a launch, or of an operand on the device; ``old`` is what its memory held before.
+# How one output of a launch, or a device operand, is damaged; ``old`` is the earlier content of its memory.
 DAMAGES: Mapping[str, Damage] = MappingProxyType(
     {"NaN": _not_a_number, "zeros": _zeros, "stale": _stale, "half-written": _half, "bit flipped": _flip,
      "tiles swapped": _tiles, "intermittent": _flip, "memory": _flip}
@@ -86,23 +86,23 @@ KINDS = (*ERRORS, *DAMAGES)
 
 
 class Planted(SimulatorRuntime):
-    """The simulator with at most one ``fault`` in a call. Outputs of launches are remembered by operands: only what
-    a fault changes is simulated again.
+    """The simulator with at most one ``fault`` in a call. Outputs of launches are cached by their operands, so that
+    only launches affected by a fault are simulated again.
 
-    ``intermittent`` damages every second launch from its first on, ``memory`` an operand after it was sent.
+    ``intermittent`` damages every second launch from number ``at`` on, ``memory`` an operand after it was sent.
     """
 
     def __init__(self, machine: str) -> None:
         super().__init__(MACHINES[machine])
         self.fault: Fault | None = None
-        self.met = False  # whether the call came to the fault
+        self.met = False  # whether the call reached the fault
         self.launched = self.sent = 0
-        self.outputs: dict[int, list[np.ndarray]] = {}  # of the healthy call on other operands, by launch
+        self.outputs: dict[int, list[np.ndarray]] = {}  # of the fault-free call on other operands, by launch
         self._memo: dict[Any, list[np.ndarray]] = {}
         self._memo_bytes = 0
 
     def begin(self, fault: Fault | None) -> None:
-        """Plant ``fault`` in the next call; None for a healthy call, whose outputs are kept."""
+        """Inject ``fault`` into the next call; None for a fault-free call, whose outputs are kept."""
         self.fault, self.met, self.launched, self.sent = fault, False, 0, 0
         if fault is None:
             self.outputs = {}
@@ -143,7 +143,7 @@ class Planted(SimulatorRuntime):
             found = super().run(name, *buffers, **parameters)
             outputs = [b.value for b in (found if isinstance(found, tuple) else (found,))]
             self._memo_bytes += _bytes(outputs)
-        self._memo[key] = outputs  # the last one: the first has not been needed for longest
+        self._memo[key] = outputs  # moved to the end: the first entry is the least recently used
         while self._memo_bytes > MEMO_BYTES and len(self._memo) > 1:
             self._memo_bytes -= _bytes(self._memo.pop(next(iter(self._memo))))
         return outputs
@@ -169,7 +169,7 @@ def _bytes(arrays: list[np.ndarray]) -> int:
 
 
 class Device(DeviceEngine):
-    """An engine over ``Planted``, as new before each call."""
+    """An engine over ``Planted``, reset before each call."""
 
     def __init__(self, machine: str = "trn2") -> None:
         self.planted = Planted(machine)
@@ -182,5 +182,5 @@ class Device(DeviceEngine):
 
 
 def sound_engines(machine: str = "trn2") -> tuple[Engine, ...]:
-    """The host's engine, and that of the what-if: both compute on the host."""
+    """The host engine and the engine of device="null": both compute on the host."""
     return HostEngine(), HostEngine(MACHINES[machine])

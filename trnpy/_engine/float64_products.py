@@ -1,10 +1,10 @@
-"""Products of float64, complex128, integers and bool on a device, as accurate as the host's: certified digits.
+"""Products of float64, complex128, integers and bool on a device, with digits and an a-priori error bound.
 
-The error of a float64 product is certified to be at most 4 u of |A||B| in every element
-(docs/numerics.md#certificate). If one scale for each row and column cannot hold the range of the values, the product is
-computed in equilibrated form. If that cannot hold it either, both operands are split into parts, and the products of
-parts are added. Integer products are bit-equal to NumPy's, wrap-around included. TensorE
-multiplies float16, float32 and complex64 without digits. Larger products are computed in blocks of at most BLOCK.
+The error of a float64 product is at most 4 u of |A||B| in every element (docs/numerics.md#certificate). If one scale
+for each row and column cannot hold the range of the values, the product is computed in equilibrated form. If that
+cannot either, both operands are split into parts, and the products of parts are added. Integer products are
+bit-equal to NumPy's, wrap-around included. TensorE multiplies float16, float32 and complex64 without digits. Larger
+products are computed in blocks of at most BLOCK.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
 FLOAT64, BYTE, INT32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)
-SMALLEST = 1 << 12  # elements that are sent as they are: fewer are split on the host in less time than on the device
-FEWEST_RESULTS = 1 << 15  # that are rounded on the device: fewer take the host less time than a launch
+SMALLEST = 1 << 12  # elements that are sent unchanged: the host splits fewer in less time than the device
+FEWEST_RESULTS = 1 << 15  # elements that are rounded on the device: the host rounds fewer in less than a launch
 ZERO = 0x80  # the byte of a digit that is zero
 NOT_FINITE = "an operand holds NaN or infinity"
 TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
 
 
 class Uncertified(Exception):
-    """No available number of digits is certified to be enough for these values; a phrase says why."""
+    """No available number of digits is guaranteed to be enough for these values; the message says why."""
 
 
 @record()
 class Device:
-    """Where products run: a runtime, the shapes its kernels are compiled for, the longest block, its cache."""
+    """The device of products: a runtime, the shapes its kernels are compiled for, the longest block, its cache."""
 
     runtime: Runtime
     buckets: Buckets
     block: int = BLOCK  # digits of a block are at most 12 x 8192^2: run-time offsets are 32-bit integers
     # (operand, form, make) -> make(), or its earlier result for the same operand in the same form
     keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
-    bits: int = _digits.BITS  # of one digit
-    splits: bool = True  # float64 is sent as it is, and split there
-    proved: bool = False  # each product is proved when its words arrive; arrays are proved by the caller
-    parallel: bool = False  # what proofs need of operands is made in a thread, while the device computes
-    passes: float = math.inf  # the host is faster than a product that takes more digit products than this
+    bits: int = _digits.BITS  # per digit
+    splits: bool = True  # float64 is sent unchanged and split on the device
+    proved: bool = False  # each product is checked when its words arrive; the caller checks arrays
+    parallel: bool = False  # checksums of operands are computed in a thread, while the device computes
+    passes: float = math.inf  # the host is faster than a product with more digit products than this
 
     def count(self, digits: int) -> int:
-        """How many digits of ``bits`` bits are as accurate as ``digits`` of eight."""
+        """The number of digits of ``bits`` bits that is as accurate as ``digits`` of eight."""
         found = _digits.narrow(digits, self.bits)
         if found is None:
             raise Uncertified(f"{digits} digits of eight bits are more than there are of {self.bits}")
@@ -81,12 +81,12 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _sum(terms: Iterable[np.ndarray]) -> np.ndarray:
-    """Bools add by or, integers modulo their width. One term is not copied."""
+    """Bools are added with or, integers modulo their width. A single term is not copied."""
     return functools.reduce(operator.add, terms)
 
 
 def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of one block, in one launch or in several of fixed shapes; each part of an operand is sent once."""
+    """The product of one block, in one launch or several of fixed shapes; each part of an operand is sent once."""
     extents = (a.shape[0], a.shape[1], b.shape[1])
     price = of_digits(device.runtime.hardware, a.dtype)
     row_cuts, inner_cuts, column_cuts, _ = device.buckets.cut("digits_matmul", extents, extents, price)
@@ -120,18 +120,18 @@ def gram(device: Device, a: np.ndarray) -> np.ndarray:
 
 
 def kept(device: Device, x: np.ndarray) -> Digits:
-    """An array as an operand. Its forms serve all products of a call, and later calls if the device has kept them."""
+    """An array as an operand. Its forms serve all products of a call, and later calls if they are cached."""
     parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
     return Digits(x.dtype, tuple(source(device, part) for part in parts))
 
 
 def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None, fit: Extents | None = None) -> Digits:
-    """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound cross the link.
+    """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound are transferred.
 
-    The result stays on the device, as integer words, until its values are read. Complex operands take four products,
+    The result stays on the device, as integer words, until its values are read. Complex operands need four products,
     each with its own scales, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
-    ``digits``: for float64, use so many without a certificate; the error is relative to the largest terms of each sum.
-    ``fit``: the extents of the compiled variant to launch.
+    ``digits``: for float64, the number to use without an error bound; the error is then relative to the largest terms
+    of each sum. ``fit``: the extents of the compiled variant to launch.
     """
     shape = a.shape[0], b.shape[1]
     fit = fit or device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
@@ -158,14 +158,14 @@ def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
 
 
 def source(device: Device, x: np.ndarray) -> Source:
-    """A real array as an operand, with the forms of it that the device has kept."""
+    """A real array as an operand, with its forms from the cache."""
     turned = abs(x.strides[0]) < abs(x.strides[1])  # parts of a complex array are not contiguous
     base = x.T if turned else x
     return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base), given=True), turned)
 
 
 def _float64(device: Device, a: Source, b: Source, fit: Extents, digits: int | None = None) -> Source:
-    """One product, certified unless ``digits`` is given; its words stay on the device until they are read."""
+    """One product, with an error bound unless ``digits`` is given; its words stay on the device until they are read."""
     if digits is not None:
         return launched(device, digits, a, b, fit)
     found = certificate(device, a, b, fit)
@@ -173,7 +173,7 @@ def _float64(device: Device, a: Source, b: Source, fit: Extents, digits: int | N
 
 
 def in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
-    """A product of operands split into parts of less exponent range: the products of parts are certified together."""
+    """A product of operands split into parts of less exponent range: one error bound holds for the sum."""
     left, right = ([stored(x) for x in _digits.parts(y.values, axis)] for y, axis in ((a, 1), (b, 0)))
     tiles = for_numbers(2).of_numbers()
     sums = {}
@@ -181,7 +181,7 @@ def in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
         magnitudes = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
         sums[i, j] = device.runtime.launch("matmul", *magnitudes, **tiles)[: a.shape[0], : b.shape[1]]
     needed = affordable(device, _digits.digits_of_parts([x.values for x in left], [y.values for y in right], sums))
-    # The smallest are added first.
+    # The smallest products are added first.
     products = [
         launched(device, needed[i, j], left[i], right[j], fit) for i, j in sorted(needed, key=sum, reverse=True)
     ]
@@ -192,14 +192,14 @@ def in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
 
 
 def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_digits.Pair, int]:
-    """``needed``, the digits of products of parts; Uncertified if they take too many digit products."""
+    """``needed``, the digits of products of parts; Uncertified if they need too many digit products."""
     if needed is None or sum(map(_digits.pairs, needed.values())) > device.passes:
         raise Uncertified(TOO_WIDE)
     return needed
 
 
 def launched(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
-    """One product of that many digits."""
+    """One product with the given number of digits."""
     m, k, n = fit
     asked, digits = digits, device.count(digits)
     left, rows = _put_digits(device, a, digits, 1, (k, m))
@@ -225,10 +225,10 @@ def launched(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
 def rounded(
     device: Device, words: Buffer, shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray, places: int = 0
 ) -> np.ndarray | None:
-    """The integers in ``words`` times 2^(rows + columns), rounded to float64 on the device; None where the host does.
+    """The integers in ``words`` times 2^(rows + columns), rounded to float64 on the device; None if the host must.
 
-    That is where they are few, and where a result may be none of the normal numbers. Half a digit at each of the
-    lowest ``places`` bytes is taken off.
+    The host rounds if there are few, or if a result may be subnormal or overflow. Half a digit at each of the lowest
+    ``places`` bytes is subtracted.
     """
     if not device.splits or math.prod(shape) < FEWEST_RESULTS or words.shape[2] > to_float64.COLUMNS:
         return None
@@ -244,7 +244,7 @@ def rounded(
 
 
 def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
-    """One A A^T, certified unless ``digits`` is given: a triangle of blocks, and half of each diagonal block."""
+    """One A A^T, with an error bound unless ``digits`` is given: a triangle of blocks, and half of diagonal blocks."""
     order = a.shape[0]
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     if digits is None:
@@ -275,7 +275,7 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
 def _unpacked(
     found: np.ndarray, order: int, m: int, m_block: int, digits: int, shift: np.ndarray, bits: int
 ) -> np.ndarray:
-    """A A^T (order, order) from the words of its lower blocks, which lie one after the other."""
+    """A A^T (order, order) from the words of its lower blocks, stored one after the other."""
     c = np.zeros((order, order))
     squares: dict[int, list[np.ndarray]] = {}  # blocks on the diagonal from the top, by their first column
     for row, height, column, width, start in lower_blocks(m, m_block, halved=True):
@@ -287,7 +287,7 @@ def _unpacked(
                 continue
             row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
         rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
-        if rows.start < rows.stop and columns.start < columns.stop:  # the block is not all padding
+        if rows.start < rows.stop and columns.start < columns.stop:  # the block is not only padding
             block = block[:, : rows.stop - row, : columns.stop - column]
             c[rows, columns] = _digits.assemble(
                 block, digits, shift[rows, np.newaxis], shift[np.newaxis, columns], bits
@@ -325,7 +325,7 @@ def _integers(device: Device, a: Source, b: Source, fit: Extents) -> Source:
 
 
 def _form(digits: int) -> str:
-    """The name of the operands' form, by which the tiles of a product of digits are chosen."""
+    """The name of the operands' form, which determines the tiles of a product of digits."""
     return f"{digits} digits"
 
 
@@ -368,7 +368,7 @@ def _put_digits(
 
 
 def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
-    """Digits on the device from the bytes of elements (rows, columns, width): only these cross the link."""
+    """Digits on the device from the bytes of elements (rows, columns, width); only these are transferred."""
     shape = padded if axis == 0 else padded[::-1]
     flat = extended(raw, shape, ZERO).reshape(shape[0], -1)
     buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[2], places=places, turned=axis == 1)
@@ -376,13 +376,13 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
 
 
 def split_there(device: Device, size: tuple[int, int], digits: int, padded: tuple[int, int]) -> bool:
-    """Whether a float64 matrix is sent as it is, and split on the device."""
+    """Whether a float64 matrix is sent unchanged and split on the device."""
     takes = digits >= of_words.FEWEST and padded[1] <= of_words.COLUMNS
     return device.splits and device.bits == _digits.BITS and takes and math.prod(size) >= SMALLEST
 
 
 class _Sent(NamedTuple):
-    """What ``float64_digits`` makes of a matrix, and its exponents (others,)."""
+    """The output of ``float64_digits`` for a matrix, and its exponents (others,)."""
 
     digits: Buffer
     magnitudes: Buffer
@@ -390,9 +390,9 @@ class _Sent(NamedTuple):
 
 
 def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, int]) -> _Sent | None:
-    """A float64 matrix, padded to ``shape``, sent as it is and split on the device; None where the host splits it.
+    """A float64 matrix, padded to ``shape``, sent unchanged and split on the device; None if the host must split it.
 
-    That is where it is small, and where the scale of some row or column is near underflow.
+    The host splits small matrices, and those with a row or column scale near underflow.
     """
     if not split_there(device, x.store.shape, digits, shape):
         return None
@@ -413,12 +413,12 @@ def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, 
 
 
 def shift_of(digits: int, top: Any) -> Any:
-    """The exponents taken out of numbers split on the device, whose scales have the biased exponents ``top``."""
+    """The exponents taken out of numbers that were split on the device, from the biased exponents ``top`` of scales."""
     return _digits.BITS * min(digits, _digits.WORD) + of_words.ONE - 2 - top
 
 
 def put_words(device: Device, store: Store, shape: tuple[int, int]) -> Buffer:
-    """A float64 matrix as it is, padded to ``shape``, on the device."""
+    """A float64 matrix, unchanged and padded to ``shape``, on the device."""
     kept: Buffer = store.keep(("words", shape), lambda: device.runtime.put(link_words(store.values, shape)))
     return kept
 
@@ -455,7 +455,7 @@ def extended(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
 
 
 def usual_least(k: int, few: bool) -> float:
-    """The smallest element that dry runs assume: random matrices take seven digits, or nine if one is a triangle."""
+    """Default estimate of the smallest element: random matrices need seven digits, or nine if one is a triangle."""
     return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
 
 
@@ -468,7 +468,7 @@ def smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: 
 
 
 def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:
-    """The smallest of what a kernel found to be the smallest positive element; in dry runs the ``typical`` one."""
+    """The smallest of a kernel's smallest positive elements; in dry runs the ``typical`` one."""
     least = float(usual(bounds.min(), typical))
     if not least > 0:  # kernels ignore zeros, so this is a fault
         raise DeviceError(f"{kernel} gave {least} as the smallest positive element")
@@ -476,10 +476,10 @@ def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:
 
 
 def certificate(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
-    """(digits, a, b) of the product as given or, if there are not so many digits, in equilibrated form.
+    """(digits, a, b) of the product as given or, if that needs too many digits, in equilibrated form.
 
-    None if both need more than MOST_DIGITS. Making the other form takes longer than all digits, unless they are twelve
-    of matrices of 8,192 rows.
+    None if both need more than MOST_DIGITS. Equilibrating takes longer than multiplying with all digits, except for
+    twelve digits of matrices of 8,192 rows.
     """
 
     def digits_of(x: Source, y: Source) -> int | None:

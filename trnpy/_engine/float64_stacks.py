@@ -1,4 +1,4 @@
-"""Stacks of small products by digits in one launch, certified or bit-equal as single products are."""
+"""Stacks of small products with digits in one launch, with the error bounds of single products, or bit-equal."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trnpy._nki.runtime import Buffer
 
 
 def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The products of (B, m, k) and (B, k, n), both of one dtype of ``certified.DTYPES``, in that dtype.
+    """The products of (B, m, k) and (B, k, n), both of one dtype of ``float64_products.DTYPES``, in that dtype.
 
-    Uncertified for the same reasons as ``certified.matmul``, but for the whole stack.
+    Uncertified for the same reasons as ``float64_products.matmul``, but for the whole stack.
     """
     if a.dtype.kind == "c":
         device = _remembering(device)
@@ -32,7 +32,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return c
     product = _float64 if a.dtype.kind == "f" else _integers
     m, k, n = fit = device.buckets.fit("digits_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
-    # A table on the chip holds the offsets of all blocks; one launch is at most as large as that of one large product.
+    # A table on the chip holds the offsets of all blocks; one launch is at most as large as one large product.
     most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
     parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -52,7 +52,7 @@ def _remembering(device: Device) -> Device:
 
 
 def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
-    """One launch of certified products; all take as many digits as the hardest of them needs."""
+    """One launch of products with an error bound; all use the number of digits that the hardest one needs."""
     check_finite(a, b)
     count = _count(len(a), most)
     found = _certified(device, a, b, fit, count)
@@ -62,7 +62,7 @@ def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: i
 
 
 def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
-    """Products of operands split into parts of less exponent range, as in ``certified``."""
+    """Products of operands split into parts of less exponent range, as in ``float64_products``."""
     left, right = _digits.parts(a, -1), _digits.parts(b, -2)
     pairs = itertools.product(range(len(left)), range(len(right)))
     sums = {(i, j): _sums(device, left[i], right[j], fit, count) for i, j in pairs}
@@ -76,7 +76,7 @@ def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count:
 def _certified(
     device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 ) -> tuple[int, np.ndarray, np.ndarray] | None:
-    """(digits, a, b) of the whole stack as given or, if there are not so many digits, with products in better form."""
+    """(digits, a, b) of the whole stack as given or, if that needs too many digits, in equilibrated form."""
     few = few_terms(a, b)
     least = _smallest(device, a, b, fit, count, few)
     digits = _digits.digits_for(float(least.min()), a.shape[2])

@@ -1,4 +1,4 @@
-"""Operands that an engine keeps, as arrays on the host or as numbers or digits on a device, and ``Refused``."""
+"""Operands that an engine keeps, as host arrays or as numbers or digits on a device, and ``Refused``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trnpy._nki.runtime import Buffer
 
 
 class Refused(Exception):
-    """The engine has no product for these operands. A phrase says why; ``accuracy``: their values are the reason."""
+    """The engine has no product for these operands; the message says why. ``accuracy``: their values are the reason."""
 
     def __init__(self, why: str, accuracy: bool = False) -> None:
         super().__init__(why)
@@ -33,7 +33,7 @@ class Held(Protocol):
     def nbytes(self) -> int: ...
 
 
-BY_DIGITS = "digits"  # what Engine.format returns if float64 products are computed by digits
+BY_DIGITS = "digits"  # result of Engine.format if float64 products are computed with digits
 
 
 class Handle(Protocol):
@@ -43,10 +43,10 @@ class Handle(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     @property
-    def padded(self) -> tuple[int, ...]: ...  # rows and columns as kernels see them, with zeros added
+    def padded(self) -> tuple[int, ...]: ...  # rows and columns in the kernels' layout, with zeros added
 
     @property
-    def dtype(self) -> np.dtype: ...  # the host's
+    def dtype(self) -> np.dtype: ...  # on the host
 
     @property
     def T(self) -> Handle: ...
@@ -98,7 +98,7 @@ class Numbers:
     """
 
     shape: tuple[int, int]
-    dtype: np.dtype  # the host's
+    dtype: np.dtype  # on the host
     parts: tuple[Buffer, ...]
     turned: bool = False
     conjugate: bool = False
@@ -125,7 +125,7 @@ class Numbers:
 class Store:
     """Values of one real matrix, and its forms on the device.
 
-    The values of a product are fetched when they are first read. Until then they stay on the device.
+    The values of a product are fetched when they are first read. Until then they are only on the device.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class Store:
         self._values: np.ndarray | None = None
         self._forms: dict[Hashable, Any] = {}
         self._keep = keep
-        self._given = given  # the values are an array of the caller
-        self.stays = stays  # products of it stay on the device (_engine/lazy_products)
-        self.integers = integers  # what the device has of a product that stays
-        self.proofs: dict[bool, Any] = {}  # what proofs of products with few columns keep, also of the transpose
-        self.needed = 0  # digits, by the certificate of the last such product that it is of, or in
+        self._given = given  # the values are the caller's array
+        self.stays = stays  # results of its products stay on the device (_engine/lazy_products)
+        self.integers = integers  # the device form of a product whose result stays there
+        self.proofs: dict[bool, Any] = {}  # cached checksums of products with few columns, also of the transpose
+        self.needed = 0  # digits, from the error bound of the last such product with or for this matrix
 
     @property
     def read(self) -> bool:
@@ -168,7 +168,7 @@ class Store:
         return self._values
 
     def alone(self) -> Store:
-        """The same values and proofs, and nothing on the device."""
+        """The same values and checksums, with nothing on the device."""
         values = self.values
         found = Store(self.shape, self.dtype, lambda: values, given=True)
         found.proofs = self.proofs
@@ -183,7 +183,7 @@ class Store:
 
 @record(eq=False)
 class Source:
-    """A real operand of products by digits: the matrix of a store, or its transpose."""
+    """A real operand of products with digits: the matrix of a store, or its transpose."""
 
     store: Store
     turned: bool = False
@@ -208,13 +208,13 @@ class Source:
 
 @record(eq=False)
 class Digits:
-    """A matrix (rows, columns) of float64, complex128 or integers that is multiplied by digits.
+    """A matrix (rows, columns) of float64, complex128 or integers that is multiplied with digits.
 
-    ``parts``: real, or real and imaginary, those of the conjugate if ``conjugate``. Forms for the device are made by
-    the first product that needs them. They live as long as the handle or one made from it by T or H.
+    ``parts``: real, or real and imaginary, those of the conjugate if ``conjugate``. The first product that needs a
+    device form makes it. Forms live as long as the handle or one made from it by T or H.
     """
 
-    dtype: np.dtype  # the host's
+    dtype: np.dtype  # on the host
     parts: tuple[Source, ...]
     conjugate: bool = False
 
@@ -236,7 +236,7 @@ class Digits:
 
     @property
     def values(self) -> np.ndarray:
-        """The matrix on the host, perhaps a view."""
+        """The matrix on the host, possibly a view."""
         if len(self.parts) == 1:
             return self.parts[0].values.astype(self.dtype, copy=False)
         real, imaginary = (p.values for p in self.parts)
@@ -246,7 +246,7 @@ class Digits:
 
 
 def stored(values: np.ndarray, stays: bool = False) -> Source:
-    """An operand from a matrix (rows, columns) that the caller does not change from now on."""
+    """An operand from a matrix (rows, columns), which the caller must not change from now on."""
     return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values, stays=stays, given=True))
 
 

@@ -1,4 +1,4 @@
-"""Whether an engine is fit for calls: its faults by cause and what follows from each, its refusals, and its rests."""
+"""The circuit breaker of an engine: its faults by cause and their consequences, its refusals, and its back-off."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trnpy._nki.device import identity
 from trnpy._nki.runtime import CompileError, DeviceMemoryError, DeviceTimeout
 
 FAULTS_BEFORE_REST = 3  # consecutive faults after which calls stay on the host
-RECENT, MOST = 20, 6  # faults among the last calls after which they do: a device that fails now and then
-REST_S, LONGEST_S = 60.0, 3600.0  # of the first rest; each one that ends in a failure is followed by one twice as long
-BARRED_S = LONGEST_S  # how long calls of one kind stay on the host after a fault that only their kind met
+RECENT, MOST = 20, 6  # faults among the last calls after which they do, for a device that fails intermittently
+REST_S, LONGEST_S = 60.0, 3600.0  # first back-off, doubled after each one that ends in a failure
+BARRED_S = LONGEST_S  # how long calls with one cache key stay on the host after a fault that only they met
 
 
 @record()
 class Consequence:
-    """What follows from a fault, beside the host's result and a warning."""
+    """The consequences of a fault, besides the host's result and a warning."""
 
-    rest_after: int  # consecutive faults, this one included, with which the engine rests; 0: it is not counted as one
-    bars: bool  # whether calls of the same kind stay on the host for BARRED_S
+    rest_after: int  # consecutive faults, including this one, that open the circuit breaker; 0: not counted
+    bars: bool  # whether calls with the same cache key stay on the host for BARRED_S
     then: str
 
 
@@ -47,7 +47,7 @@ CAUSES: Mapping[str, Consequence] = MappingProxyType(
 
 
 def cause(why: BaseException, large: bool) -> str:
-    """The cause of a fault. ``large``: the call's operands take a good part of the device's memory."""
+    """The cause of a fault. ``large``: the call's operands need a large part of the device's memory."""
     if isinstance(why, (DeviceMemoryError, MemoryError)):
         return SIZE if large else MEMORY
     named = {ArithmeticError: WRONG, CompileError: COMPILER, DeviceTimeout: HANGS}
@@ -56,16 +56,16 @@ def cause(why: BaseException, large: bool) -> str:
 
 @record(frozen=False)
 class Health:
-    """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
+    """The circuit breaker of one engine: open after repeated faults, so that calls stay on the host."""
 
     faults: int = 0  # in a row
     causes: Counter[str] = field(default_factory=Counter)  # of all faults
-    refusals: Counter[str] = field(default_factory=Counter)  # calls the host did without a fault, by reason
-    rests_until: float = 0.0  # by ``clock``; 0 while the engine works
-    rest_s: float = REST_S  # of the next rest
+    refusals: Counter[str] = field(default_factory=Counter)  # calls that the host computed without a fault, by reason
+    rests_until: float = 0.0  # on ``clock``; 0 while the circuit is closed
+    rest_s: float = REST_S  # length of the next back-off
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))  # which of the last calls failed
     clock: Callable[[], float] = time.monotonic
-    _barred: dict[str, tuple[str, float]] = field(default_factory=dict)  # kind of call -> cause, and until when
+    _barred: dict[str, tuple[str, float]] = field(default_factory=dict)  # cache key of a call -> cause, and until when
 
     @property
     def open(self) -> bool:
@@ -73,18 +73,18 @@ class Health:
 
     @property
     def due(self) -> bool:
-        """Whether a rest is over, so that a product of known answer should be tried."""
+        """Whether a back-off is over, so that a known-answer test should run."""
         return self.open and self.clock() >= self.rests_until
 
     def barred(self, kind: Callable[[], str]) -> str:
-        """The cause for which calls of this kind stay on the host; "" if they need not."""
+        """The cause for which calls with this cache key stay on the host, or ""."""
         if not self._barred:
             return ""
         name, until = self._barred.get(kind(), ("", 0.0))
         return name if self.clock() < until else ""
 
     def failed(self, cause: str, kind: str = "") -> None:
-        """Count a fault of a call of this kind."""
+        """Count a fault of a call with this cache key."""
         self.causes[cause] += 1
         follows = CAUSES[cause]
         if follows.bars and kind:
@@ -101,7 +101,7 @@ class Health:
         self.recent.append(False)
 
     def tried(self, sound: bool) -> None:
-        """The outcome of the product of known answer after a rest."""
+        """Record the result of the known-answer test after a back-off."""
         if not sound:
             self._rest()
             return
@@ -113,11 +113,11 @@ class Health:
         self.rest_s = min(2 * self.rest_s, LONGEST_S)
 
     def __str__(self) -> str:
-        """How often it failed, by cause."""
+        """The number of faults by cause."""
         return _counted(self.causes) or "no faults"
 
     def sentence(self) -> str:
-        """Faults by cause, refusals by reason and whether it rests; "" if there is nothing to say."""
+        """Faults by cause, refusals by reason, and whether the circuit is open; "" if there is nothing to report."""
         said = [f"faults: {self}"] if self.causes else []
         if self.refusals:
             said.append(f"left to the host without a fault: {_counted(self.refusals)}")

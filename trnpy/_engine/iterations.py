@@ -1,4 +1,4 @@
-"""Iterations in as few launches as make short programs: polynomial signs, bases, sweeps. Callers check the results."""
+"""Iterations in few launches: polynomial signs, bases, Jacobi sweeps. Callers check the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trnpy._nki.kernels.spectra.jacobi_sweep_reference import order
 
 @record()
 class Sign:
-    """S (n, n), with its trace and the sum of its squares."""
+    """S (n, n), its trace, and the sum of its squares."""
 
     matrix: Handle
     trace: float
@@ -30,12 +30,12 @@ class Subspace:
     defect: float
 
 
-PROGRAM = 40_000  # instructions of a program without a loop, which compiles in 13 s
-TILE_STEPS = 2.3 / (128 * 128 * 512)  # instructions for each product of two numbers, at most (test_polynomial_sign)
+PROGRAM = 40_000  # instructions of a kernel without a loop, which compiles in 13 s
+TILE_STEPS = 2.3 / (128 * 128 * 512)  # instructions per multiply-add, at most (test_polynomial_sign)
 
 
 def sign(h: Handle, coefficients: np.ndarray, engine: Engine) -> Sign:
-    """The sign of symmetric float32 h (n, n), |h| <= 1, by a composition of odd quintics (steps, 3)."""
+    """The sign of symmetric float32 h (n, n), |h| <= 1, from a composition of odd quintics (steps, 3)."""
     s, sums = _polynomials(h, coefficients, engine)
     # A dry run assumes that the shift halves the spectrum.
     trace, squares = usual(engine.get(sums).sum(axis=0, dtype=np.float64), (0.0, h.shape[0]))
@@ -56,11 +56,11 @@ def subspace(
     h: Handle, operator: Handle, omega: np.ndarray, coefficients: np.ndarray, polish: np.ndarray, complement: bool,
     engine: Engine,
 ) -> Subspace:  # fmt: skip
-    """An orthonormal basis (n, r) of the space where the sign ``operator`` is 1.
+    """An orthonormal basis (n, r) of the space in which the sign ``operator`` is 1.
 
     With ``complement``, a basis of the space orthogonal to the columns of ``operator``. It starts from random omega
-    (n, r) of norm below 1 and composes odd quintics; all in float32, h (n, n) symmetric. One launch, if that is a
-    program without a loop.
+    (n, r) of norm below 1 and composes odd quintics; all in float32, h (n, n) symmetric. One launch, if the kernel
+    needs no loop.
     """
     n, r = omega.shape
     random = engine.put(omega.astype(omega.dtype, order="C", copy=False))
@@ -90,7 +90,7 @@ def _projected(x: Handle, operator: Handle, complement: bool, engine: Engine) ->
 
 
 def jacobi_sweep(a: Handle, w: Handle, engine: Engine) -> tuple[Handle, Handle]:
-    """(J^T a J, J^T w) of float32 a and w (n, n), n a multiple of 128, by a sweep of block Jacobi."""
+    """(J^T a J, J^T w) of float32 a and w (n, n), n a multiple of 128, after a sweep of block Jacobi."""
     turned, vectors = engine.kernel("jacobi_sweep", a, w, order(a.padded[0]))
     shape = a.shape[0], a.shape[1]
     return engine.matrix(turned, shape), engine.matrix(vectors, shape)

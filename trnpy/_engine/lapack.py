@@ -1,6 +1,6 @@
 """NumPy's and SciPy's original routines, unaffected by patching: algorithms call them for small blocks.
 
-SciPy's are bound on first use, so a program that does not need SciPy does not wait for its import.
+SciPy's are bound on first use, so that programs without SciPy need not import it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ IMPORT_S = 0.3  # processor seconds of importing scipy.linalg after NumPy, with 
 
 
 class Scipy:
-    """The seconds that this process has lost by not importing SciPy."""
+    """The time that this process has lost by not importing SciPy."""
 
     lost_s: float = 0.0
 
 
 def import_s() -> float:
-    """Predicted seconds of importing scipy.linalg, less those lost without it; 0 if it is imported."""
+    """Predicted seconds of importing scipy.linalg, minus the time lost without it; 0 if it is imported."""
     return 0.0 if "scipy.linalg" in sys.modules else max(IMPORT_S - Scipy.lost_s, 0.0)
 
 

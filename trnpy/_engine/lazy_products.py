@@ -1,9 +1,9 @@
-"""Products of float64 whose results stay on the device: the next product is made and certified from their integers.
+"""float64 products whose results stay on the device: the next product uses their integers, with an error bound.
 
-One power of two scales a whole matrix, so that the integers of a product are operands as they are
-(docs/numerics.md#products-that-stay). A product is one launch. The host reads the bound of its certificate and the
-extremes of its integers, 1.5 KiB, and values only where somebody asks for them. Where the certificate needs more digits
-than were multiplied, the product is launched again with those.
+One power of two scales a whole matrix, so that the integers of a product are operands of the next one unchanged
+(docs/numerics.md#products-that-stay). A product is one launch. The host reads its error bound and the extremes of its
+integers, 1.5 KiB, and fetches values only when they are read. If the bound requires more digits than were used, the
+product is launched again.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES, MOST_
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, words_for
 from trnpy._nki.runtime import Buffer
 
-ALIGNED = 0.249  # of 256^top: numbers below it waste a part of the first digit that the certificate does not allow for
-STRICTER = 0.75  # of the certificate's 4 u, since integers that are read are rounded: half a unit of each operand
+ALIGNED = 0.249  # of 256^top: smaller numbers waste a part of the first digit that the error bound does not allow for
+STRICTER = 0.75  # fraction of the bound 4 u, because integer operands are rounded: half a unit for each operand
 LARGEST_EXPONENT = 120  # of integers in float32
 FAINTEST = 2.0**-120  # products of magnitudes above it are normal numbers of float32
 SIGNIFICAND = 53
-NORMAL = 64  # K over the smallest sum of K terms of normal entries, relative to the largest: for the digits tried first
-USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # and that the largest is nearly one
-USUAL_FAINTEST = 2.0**-20  # of the largest: what dry runs assume of a matrix that the host sends
+NORMAL = 64  # K over the smallest sum of K terms of normal entries, relative to the largest: for the first digits
+USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # default estimate, if the largest is nearly one
+USUAL_FAINTEST = 2.0**-20  # default estimate in dry runs, of the largest, for a matrix that the host sends
 
 
 @record(eq=False)
 class Integers:
-    """A matrix V 2^exponent on the device: the words of V, each place with half a digit, and |V| SCALE."""
+    """A matrix V 2^exponent on the device: the 32-bit limbs of V, each byte plus half a digit, and |V| SCALE."""
 
     words: Buffer
     magnitudes: Buffer
-    digits: int  # of the product that V is
+    digits: int  # of the product V
     exponent: int
     largest: float  # of |V|
-    faintest: float  # the smallest of |V| but zero
+    faintest: float  # the smallest nonzero |V|
 
     @property
     def top(self) -> int:
-        """The digits of V, from the first that is not zero in all of its elements."""
+        """The digits of V, from the first that is nonzero in some element."""
         return next((t for t in range(1, self.digits + HEADROOM) if self.largest < 0.498 * 256.0**t),
                     self.digits + HEADROOM)  # fmt: skip
 
     @property
     def usable(self) -> bool:
-        """Whether the bytes of V are its digits: not if it is larger than they can be."""
+        """Whether the bytes of V are its digits, which requires that V is not too large."""
         return self.largest < 0.498 * 256.0 ** (self.digits + HEADROOM)
 
 
 @record()
 class _Side:
-    """An operand of one product: what its magnitudes are relative to, and the largest and smallest of them."""
+    """An operand of one product: the unit of its magnitudes, and the largest and smallest of them."""
 
     source: Source
     unit: float
     largest: float
     faintest: float
-    top: int = 0  # the biased exponent of the scale of a matrix that is split on the device; 0 of others
+    top: int = 0  # the biased exponent of the scale of a matrix that is split on the device; 0 for others
 
 
 class _Form(NamedTuple):
-    """What the kernel takes of an operand: digits or words, magnitudes, and the exponent of its first digits."""
+    """A kernel operand: digits or limbs, magnitudes, and the exponent of its first digits."""
 
     digits: Buffer
     magnitudes: Buffer
@@ -82,12 +82,12 @@ class _Form(NamedTuple):
 
 
 def stays(*operands: Digits) -> bool:
-    """Whether products of these operands stay on the device: real ones that were put there to ``stay``."""
+    """Whether products of these operands stay on the device: all are real and were put there with ``stay``."""
     return all(len(x.parts) == 1 and x.parts[0].store.stays for x in operands)
 
 
 def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
-    """The product of (m, k) and (k, n), certified as ``certified.matmul_kept``; None if one scale is not enough."""
+    """The product of (m, k) and (k, n), as ``float64_products.matmul_kept``; None if one scale is not enough."""
     x, y = a.parts[0], b.parts[0]
     if device.bits != _digits.BITS or not all(s.store.integers is None or s.store.integers.usable for s in (x, y)):
         return None
@@ -98,7 +98,7 @@ def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
         return None
     likely = left.largest * right.largest * min(k / NORMAL, _certified.usual_least(k, _few(x, y)))
     digits = _needed(left, right, likely or _digits.NOTHING) or _digits.MOST_DIGITS
-    digits = max(digits, x.store.needed, y.store.needed)  # products of one chain tend to need as many
+    digits = max(digits, x.store.needed, y.store.needed)  # products in one chain tend to need the same number
     made = _product(device, digits, left, right, fit)
     if made is not None and made.store.needed > digits:
         made = _product(device, made.store.needed, left, right, fit)
@@ -106,7 +106,7 @@ def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
 
 
 def _needed(left: _Side, right: _Side, least: float) -> int | None:
-    """The digits that a product takes whose smallest positive sum of magnitudes is ``least``; None if too many."""
+    """The digits needed if the smallest positive sum of magnitudes is ``least``; None if too many."""
     x, y = left.source, right.source
     share = 1.0 if x.store.integers is y.store.integers is None else STRICTER
     return _digits.digits_for(share * least / (left.unit * right.unit), x.shape[1])
@@ -140,7 +140,7 @@ def _largest(a: np.ndarray) -> np.ndarray:
 
 
 def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[int, int, int]) -> Source | None:
-    """A product of so many digits, whose store tells how many its certificate needs; None if there are not so many."""
+    """A product with the given digits, whose store holds the number that its bound requires; None if unavailable."""
     a, b = left.source, right.source
     x, y = _operand(device, left, digits, 1, (fit[1], fit[0])), _operand(device, right, digits, 0, (fit[1], fit[2]))
     best = for_digits(digits, device.runtime.hardware)
@@ -172,7 +172,7 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
 
 
 def _known(x: Source) -> Callable[[], Source | None]:
-    """What returns the operand for a proof, if the host has its values; it keeps nothing on the device."""
+    """A function that returns the operand for a checksum test, if the host has its values; it caches nothing."""
     if x.store.read:
         alone = Source(x.store.alone(), x.turned)
         return lambda: alone
@@ -188,20 +188,20 @@ def _known(x: Source) -> Callable[[], Source | None]:
 def _measured(
     made: tuple[Buffer, Buffer, Buffer], extremes: np.ndarray, digits: int, exponent: int, size: int
 ) -> Integers:
-    """What a kernel returned: words, magnitudes, extremes. ``size``: the exponent of the largest in a dry run."""
+    """The outputs of a kernel: limbs, magnitudes, extremes. ``size``: the exponent of the largest in a dry run."""
     typical = 2.0 ** min(size - exponent, LARGEST_EXPONENT)
     largest, faintest = usual(extremes[:, 0].max(), typical), usual(extremes[:, 1].min(), typical / 256)
     return Integers(*made[:2], digits, exponent, float(largest), float(faintest))
 
 
 def _usual_exponent(x: Source) -> int:
-    """The exponent of the largest element; dry runs assume that of a product the elements are the operands' product."""
+    """The exponent of the largest element; dry runs assume that a product's elements are the operands' product."""
     found: Integers | None = x.store.integers
     return 0 if found is None else math.frexp(found.largest)[1] - 1 + found.exponent
 
 
 def axpby(device: Device, alpha: float, x: Digits, beta: float, y: Digits) -> Digits | None:
-    """alpha X + beta Y, exact; None if the two have not the same form, or too many digits, or are both on the host."""
+    """alpha X + beta Y, exact; None if their forms differ, too many digits are needed, or both are on the host."""
     a, b = x.parts[0], y.parts[0]
     if a.shape != b.shape or a.turned != b.turned or device.bits != _digits.BITS:
         return None
@@ -244,7 +244,7 @@ class _Term:
 
 
 def _term(device: Device, x: Source, factor: float, shape: tuple[int, int]) -> _Term | None:
-    """One term of a sum; None if it has no bytes that are its digits, or the factor no few bits."""
+    """One term of a sum; None if its bytes are not its digits, or if the factor has too many bits."""
     over, under = float(factor).as_integer_ratio()
     zeros = (over & -over).bit_length() - 1 if over else 0
     shift = zeros - (under.bit_length() - 1)
@@ -254,7 +254,7 @@ def _term(device: Device, x: Source, factor: float, shape: tuple[int, int]) -> _
     values = x.store.values
     check_finite(values)
     largest, faintest = float(usual(_largest(values)[0, 0], 1.0)), float(usual(_faintest(values), USUAL_FAINTEST))
-    # How many digits from the first one hold all bits of every element.
+    # The number of digits, from the first one, that holds all bits of every element.
     bits = math.frexp(largest)[1] - math.frexp(faintest)[1] + SIGNIFICAND + 2 if largest else 1
     needed = -(-bits // _digits.BITS)
     if needed > _digits.MOST_DIGITS:
@@ -266,7 +266,7 @@ def _term(device: Device, x: Source, factor: float, shape: tuple[int, int]) -> _
 
 @priced("", lambda a: (a.nbytes, (((), a.dtype),)))
 def _faintest(a: np.ndarray) -> Any:
-    """The smallest magnitude that is not zero."""
+    """The smallest nonzero magnitude."""
     return np.abs(a).min(where=a != 0, initial=np.inf)
 
 
@@ -285,14 +285,14 @@ def _operand(device: Device, side: _Side, digits: int, axis: int, padded: tuple[
 
 
 def _split_there(device: Device, x: Store, digits: int, along: int, shape: tuple[int, int], top: int) -> _Form:
-    """A matrix that is sent as it is; one scale with the biased exponent ``top``."""
+    """A matrix that is sent unchanged; one scale with the biased exponent ``top``."""
     scale, words = np.array([[top]], np.float32), _certified.put_words(device, x, shape)
     made, magnitudes = device.runtime.run("float64_digits", words, scale, by_rows=along == 1, digits=digits)
     return _Form(made, magnitudes, _exponent(digits, _certified.shift_of(digits, top)))
 
 
 def _split_here(device: Device, x: Store, digits: int, along: int, shape: tuple[int, int], _: int) -> _Form:
-    """A matrix whose bytes and magnitudes the host makes."""
+    """A matrix whose bytes and magnitudes are computed on the host."""
     flat, width, places, shift = _sent(device, x, digits > _digits.WORD, shape)
     made = device.runtime.run("digits_split", flat, width=width, places=places[:digits], turned=along == 1)
 
@@ -303,13 +303,13 @@ def _split_here(device: Device, x: Store, digits: int, along: int, shape: tuple[
 
 
 def _exponent(digits: int, shift: int) -> int:
-    """Of the integers of so many digits, when ``shift`` has been taken out."""
+    """The exponent of integers with the given digits, after ``shift`` has been taken out."""
     return -shift - _digits.BITS * (digits - min(digits, _digits.WORD))
 
 
 def _sent(device: Device, store: Store, wide: bool, shape: tuple[int, int]) -> tuple[Buffer, int, tuple[int, ...], int]:
-    """The bytes of a matrix on the device, sent once for any number of digits: how many each element has, where its
-    digits are, and the exponent taken out."""
+    """The bytes of a matrix on the device, sent once for any number of digits: the bytes of each element, the places
+    of its digits, and the exponent taken out."""
 
     def new() -> tuple[Buffer, int, tuple[int, ...], int]:
         values = store.values
@@ -335,7 +335,7 @@ def _values(device: Device, x: Integers, shape: tuple[int, int]) -> np.ndarray:
 
 @priced("", lambda v, digits: (4.0 * v.nbytes, ((v.shape, v.dtype),)))
 def without_halves(v: np.ndarray, digits: int) -> np.ndarray:
-    """Words int32 (3 or 4, m, n) without the half digits at their lowest places."""
+    """int32 limbs (3 or 4, m, n) without the half digits at their lowest bytes."""
     halves = sum(_digits.OFFSET << (_digits.BITS * p) for p in range(digits + HEADROOM))
     wide = v.astype(np.int64)
     low = ((wide[0] & 0xFFFFFFFF) | wide[1] << 32).view(np.uint64)

@@ -1,4 +1,4 @@
-"""Several NeuronCores as one engine: large products of arrays, and what algorithms divide themselves, use several."""
+"""Several NeuronCores as one engine: large products of arrays use several, and so do algorithms that ask for them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from trnpy._nki.runtime import LaunchCounters
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 
-Pair = tuple[Any, Any]  # operands of a part of a product
+Pair = tuple[Any, Any]  # operands of one share of a product
 
 
 def fastest(engine_s: float, each_s: float, join_s: float, most: int) -> int:
-    """The power of two, up to ``most`` cores, on which work that takes one core ``engine_s`` ends first.
+    """The power of two, up to ``most`` cores, on which work of ``engine_s`` seconds on one core finishes first.
 
     Each core adds ``each_s``: its launches and its copy of the operands that all need, which the host starts and sends
-    one after another. Several results are joined in ``join_s``. Halves of a shape need less padding than thirds.
+    in sequence. Joining several results takes ``join_s``. Halves of a shape need less padding than thirds.
     """
     counts = [1 << i for i in range(most.bit_length())]
     return min(counts, key=lambda count: count * each_s + engine_s / count + (join_s if count > 1 else 0.0))
 
 
 class Caches:
-    """The caches of all cores: a fault of one makes all of them doubtful. Of residency the first says what it keeps."""
+    """The caches of all cores: a fault of one makes all of them doubtful. The first one answers about residency."""
 
     def __init__(self, caches: Sequence[Cache]) -> None:
         self._caches = caches
@@ -56,10 +56,10 @@ class Caches:
 class Cores:
     """``engines``, one for each core. Products of arrays are divided by rows, columns or matrices of a stack.
 
-    Handles, and kernels that algorithms launch themselves, stay on the first core, unless they ask for ``shares``.
+    Handles, and kernels that algorithms launch themselves, stay on the first core, unless they use ``shares``.
     """
 
-    overlaps = False  # its parts arrive together
+    overlaps = False  # the shares arrive together
 
     def __init__(self, engines: Sequence[DeviceEngine]) -> None:
         self.engines = tuple(engines)
@@ -73,7 +73,7 @@ class Cores:
 
     @property
     def counters(self) -> LaunchCounters:
-        """The counters of all cores, added up; the times of kernels are those of the core that took longest."""
+        """The counters of all cores, added; kernel times are those of the slowest core."""
         total = LaunchCounters()
         for counters in (e.counters for e in self.engines):
             total.launches.update(counters.launches)
@@ -89,14 +89,14 @@ class Cores:
         self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None,
         proved: bool = True,
     ) -> Any:  # fmt: skip
-        """alpha A B + beta C, as of one engine; arrays are multiplied on as many cores as pay."""
+        """alpha A B + beta C, as on one engine; arrays are multiplied on the number of cores that is fastest."""
         parts = _parts(a, b, self._count(a, b)) if _is_array(a) and _is_array(b) else []
         if len(parts) < 2:
             return self.engines[0].matmul(a, b, alpha=alpha, beta=beta, c=c, digits=digits, proved=proved)
         return combined(alpha, self._joined(a, b, parts), beta, c)
 
     def _count(self, a: Any, b: Any) -> int:
-        """How many cores are to compute a product."""
+        """The number of cores that compute a product."""
         if 0 in (*a.shape, *b.shape):
             return 1
         dtype = np.result_type(a.dtype, b.dtype)
@@ -109,11 +109,11 @@ class Cores:
         return self._fastest(flops, rate, launches(dtype, current_policy().products), shared, join_s)
 
     def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
-        """The engines on which kernels of ``flops`` operations end first (``Engine.shares``)."""
+        """The engines on which kernels of ``flops`` operations finish first (``Engine.shares``)."""
         return self.engines[: self._fastest(flops, form, launched, sent)]
 
     def _fastest(self, flops: float, form: str, launched: int, sent: float, join_s: float = 0.0) -> int:
-        """How many cores to use: by the model, or all that the policy allows if it forces calls."""
+        """The number of cores: from the cost model, or all that the policy allows if it forces calls."""
         policy, machine = current_policy(), self.engines[0].machine
         most = min(policy.cores or self.cores, self.cores)
         if policy.force:
@@ -122,7 +122,7 @@ class Cores:
         return fastest(engine_s, launched * machine.launch_s + sent / machine.link_bytes_per_s, join_s, most)
 
     def _joined(self, a: Any, b: Any, parts: list[tuple[tuple[slice, ...], Pair]]) -> Any:
-        """The product of ``a`` and ``b`` from its ``parts``, each on a core of its own at the same time."""
+        """The product of ``a`` and ``b`` from its ``parts``, computed concurrently on one core each."""
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*stack, a.shape[-2], b.shape[-1])
         c = np.empty_like(a, dtype=np.result_type(a.dtype, b.dtype), order="C", shape=shape)
@@ -136,7 +136,7 @@ class Cores:
 
 
 def _parts(a: Any, b: Any, count: int) -> list[tuple[tuple[slice, ...], Pair]]:
-    """``count`` parts of a product, or as many as there are rows, columns or matrices: its place, and its operands."""
+    """At most ``count`` shares of a product, limited by its rows, columns or matrices: place and operands of each."""
     if b.ndim == 2 and (a.ndim > 2 or a.shape[0] >= b.shape[1]):  # rows, or matrices, of the left operand
         return [((s,), (a[s], b)) for s in _even(a.shape[0], count)]
     if a.ndim == b.ndim == 2:
@@ -151,7 +151,7 @@ def _parts(a: Any, b: Any, count: int) -> list[tuple[tuple[slice, ...], Pair]]:
 
 
 def _even(length: int, count: int) -> list[slice]:
-    """At most ``count`` slices of ``length``, which differ by one at most; the first ones are the longest."""
+    """At most ``count`` slices of ``length``, which differ by at most one; the first ones are the longest."""
     each, more = divmod(length, max(1, min(count, length)))
     ends = [i * each + min(i, more) for i in range(min(count, length) + 1)]
     return [slice(*pair) for pair in itertools.pairwise(ends)]

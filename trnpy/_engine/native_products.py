@@ -1,4 +1,4 @@
-"""Products in formats that TensorE multiplies directly, of matrices, of stacks, and of handles on the device."""
+"""Products in formats that TensorE multiplies directly, of matrices, stacks and device handles."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, of_numbers, p
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_unturned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime, bfloat16, dtype_of
 
-CACHE_SHARE = 0.5  # share of the memory trnpy may use that keeps operands between calls; the rest is for products
-STACK_RESERVE = 1.25  # padding of a stack to a rung of the ladder
+CACHE_SHARE = 0.5  # share of trnpy's memory that caches operands between calls; the rest is for products
+STACK_RESERVE = 1.25  # padding of a stack to a shape bucket
 ONE = np.ones((1, 1), np.float32)
 
 # Pairs of bfloat16 slices of float32 (left operand, right operand), smallest products first: 2^-16 and more.
@@ -32,7 +32,7 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
     docs/numerics.md#single-and-complex.
     """
     slices: list[np.ndarray] = []
-    with np.errstate(over="ignore", invalid="ignore"):  # the check of the result finds infs and NaNs
+    with np.errstate(over="ignore", invalid="ignore"):  # the check of the result detects infs and NaNs
         for _ in range(3):
             slices.append(x.astype(bfloat16()).astype(np.float32))
             x = x - slices[-1]
@@ -87,7 +87,7 @@ class Kernels:
         rows, columns = h.shape[::-1] if h.turned else h.shape
         parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
         if len(parts) == 1:
-            with np.errstate(over="ignore"):  # float16 may overflow: the check of the result finds infs
+            with np.errstate(over="ignore"):  # float16 may overflow: the check of the result detects infs
                 result = parts[0].astype(h.dtype)
         else:
             result = np.empty_like(parts[0], h.dtype, order="C", shape=(rows, columns))
@@ -95,7 +95,7 @@ class Kernels:
         return result.T if h.turned else result
 
     def block(self, h: Numbers, rows: slice, columns: slice) -> Numbers:
-        """The rows and columns of a handle, as a handle; they are copied on the device, never over the link."""
+        """Some rows and columns of a handle, as a handle; they are copied on the device without a transfer."""
         shape = rows.stop - rows.start, columns.stop - columns.start
         m, k, _ = self.buckets.fit("put", (*shape, 1))
         padded = (m, k)
@@ -104,7 +104,7 @@ class Kernels:
         return replace(h, shape=shape, parts=tuple(self.runtime.part(p, rows, columns, padded) for p in h.parts))
 
     def repadded(self, h: Numbers, padded: tuple[int, int], unit: bool = False) -> Numbers:
-        """``h`` with another padding, of zeros or with ones on the diagonal."""
+        """``h`` with other padding, of zeros or with ones on the diagonal."""
         if h.padded == padded and not unit:
             return h
         rows, columns = (slice(0, e) for e in (h.shape[::-1] if h.turned else h.shape))
@@ -112,7 +112,7 @@ class Kernels:
         return replace(h, parts=tuple(self.runtime.part(p, rows, columns, shape, unit) for p in h.parts))
 
     def cast(self, h: Numbers, form: str) -> Numbers:
-        """``h`` in format ``form``: results of products are float32 until they are operands."""
+        """``h`` in format ``form``: results of products are float32 until they are used as operands."""
         if h.parts[0].dtype.name == form:
             return h
         return replace(h, parts=tuple(self.runtime.run("axpby", p, form=form) for p in h.parts))
@@ -120,7 +120,7 @@ class Kernels:
     # --- products of handles ------------------------------------------------------------------------------------------
 
     def matmul(self, a: Numbers, b: Numbers, form: str) -> Numbers:
-        """(m, k) by (k, n), multiplied as ``form``."""
+        """(m, k) by (k, n), multiplied in format ``form``."""
         depth = max(a.padded[1], b.padded[0])
         a, b = self.repadded(a, (a.padded[0], depth)), self.repadded(b, (depth, b.padded[1]))
         return self._launch(self.cast(a, form), self.cast(b, form), None, a.dtype)
@@ -161,7 +161,7 @@ class Kernels:
         return Numbers(x.shape, x.dtype, parts, x.turned)
 
     def _sum(self, terms: list[tuple[float, Buffer]]) -> Buffer:
-        """The sum of factor times buffer; terms of factor zero are left out, unless all are zero."""
+        """The sum of factor times buffer; terms with factor zero are omitted, unless all are zero."""
         (first, x), *rest = [t for t in terms if t[0]] or terms[:1]
         if not rest:
             scaled: Buffer = self.runtime.run("axpby", x, None, np.float32(first) * ONE)
@@ -235,7 +235,7 @@ class Kernels:
         return c
 
     def _zeros(self, shape: tuple[int, int], dtype: np.dtype) -> Numbers:
-        """The sum before the first slice of K. So all slices have one program, which adds to an earlier sum."""
+        """The sum before the first slice of K, so that all slices use one kernel, which adds to an earlier sum."""
         (zeros,) = self.padded(_no_sum(shape), "float32", shape).parts
         return Numbers(shape, dtype, (zeros,) * (2 if dtype.kind == "c" else 1))
 
@@ -254,7 +254,7 @@ class Kernels:
         return block_of
 
     def stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
-        """(B or 1, m, k) by (B, k, n), as many in a launch as fit the memory; four launches if complex (4M)."""
+        """(B or 1, m, k) by (B, k, n), as many per launch as fit the memory; four launches if complex (4M)."""
         batch, k, n = b.shape
         if b.dtype.kind == "c":
             c = np.empty_like(b, order="C", shape=(batch, a.shape[1], n))
@@ -314,7 +314,7 @@ def itemsize(dtype: np.dtype, form: str) -> int:
 def with_zeros(part: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """``part`` in ``dtype``, with zeros below and to the right up to ``shape``."""
     if part.shape == shape:
-        with np.errstate(over="ignore"):  # the check of the result finds infs
+        with np.errstate(over="ignore"):  # the check of the result detects infs
             return part.astype(dtype, order="C", copy=False)
     padded = np.zeros_like(part, dtype, order="C", shape=shape)
     with np.errstate(over="ignore"):

@@ -1,8 +1,8 @@
-"""Products of large float64 arrays in panels of rows: transfers of panels beside the product of another one.
+"""Products of large float64 arrays in row panels: one panel is transferred while another is multiplied.
 
-While a device multiplies one panel of A with B, the host sends the next panel, fetches the result of the one before and
-sums that for its proof (docs/hardware.md#transfers-beside-launches). Where transfers wait for launches, products are
-cut so if they are larger than one block of ``certified.matmul``: B is sent once, and no sums of blocks are added.
+While a device multiplies one panel of A by B, the host sends the next panel, fetches the previous result and computes
+its checksums (docs/hardware.md#transfers-beside-launches). If transfers cannot overlap with launches, only products
+larger than one block of ``float64_products.matmul`` use panels: B is sent once, and no sums of blocks are added.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from trnpy._engine.tuning import BLOCK, Extents, rung
 from trnpy._nki.kernels.shared.parameters import TILE
 
 PANEL = 1024  # rows; at 4096^3 half of it saves 6 % of the call, and twice as many cost 15 % (modelled on trn2)
-# Bytes for an element of an operand: float64 words, at most 12 digits in bfloat16, magnitudes; and of a result: words
+# Bytes per element of an operand: float64 words, at most 12 digits in bfloat16, magnitudes; and of a result: words
 # of its integers and float64 numbers. Three panels are on the device: sent, multiplied, fetched.
 OPERAND_BYTES, RESULT_BYTES, AT_ONCE = 8 + 2 * 12 + 2, 4 * 4 + 8, 3
 
-Arrived = Callable[[slice, np.ndarray], object]  # is called with rows of a product, in a thread of its own
+Arrived = Callable[[slice, np.ndarray], object]  # called with rows of a product, in a separate thread
 
 
 def unnoticed(rows: slice, c: np.ndarray) -> None:
-    """Rows of a product arrive, and nobody waits for them alone."""
+    """Ignore rows of a product as they arrive."""
 
 
 def panels(device: Device, a: np.ndarray, b: np.ndarray, room: float) -> list[slice]:
-    """Rows of A (m, k) that are sent together, of equal length but the last; none if the product is not cut so.
+    """Rows of A (m, k) that are sent together, of equal length except the last; empty if panels are not used.
 
-    That is where it is small, or needs more than ``room`` bytes, or fits one block and transfers wait for launches, or
-    if too many other shapes have programs of their own.
+    Panels are not used for small products, for those that need more than ``room`` bytes or fit one block while
+    transfers cannot overlap, or if too many other shapes have kernels of their own.
     """
     (m, k), n = a.shape, b.shape[1]
     if a.dtype != np.float64 or min(m, n) < 2 * PANEL or max(k, n) > BLOCK:
@@ -58,9 +58,9 @@ def matmul(
     device: Device, a: np.ndarray, b: np.ndarray, cuts: Sequence[slice], keeps: bool, beside: Beside[None],
     arrived: Arrived,
 ) -> np.ndarray:  # fmt: skip
-    """The product of float64 a (m, k) and b (k, n) by the rows ``cuts`` of a: certified, each element as in ``matmul``.
+    """The product of float64 a (m, k) and b (k, n) in the rows ``cuts`` of a, with the error bound of ``matmul``.
 
-    ``keeps``: the device may keep panels of a for later calls. ``beside`` starts work of another thread. ``arrived`` is
+    ``keeps``: the device may cache panels of a for later calls. ``beside`` starts another thread. ``arrived`` is
     called with each panel of the result.
     """
     c = np.empty_like(a, order="C", shape=(a.shape[0], b.shape[1]))
@@ -102,4 +102,4 @@ def _send(device: Device, x: Source, fit: Extents) -> None:
 
 
 def _nothing() -> None:
-    """What there is to wait for before anything has begun."""
+    """The initial wait function: nothing has begun."""

@@ -1,4 +1,4 @@
-"""How many launches one product of a dtype takes, the unit of its errors, and what probes found."""
+"""The launches of one product of a dtype, the unit of its errors, and the results of the self-tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat1
 EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
 
 
-# Of one product of matrices, at least: of float64 two make digits, one certifies and one multiplies; one more rounds a
-# large result. Complex ones are four real.
+# Launches of one matrix product, at least: for float64 two make digits, one bounds the error and one multiplies; a
+# large result needs one more to round it. A complex product is four real ones.
 LAUNCHES: Mapping[str, int] = MappingProxyType({"float64": 4, "complex64": 4, "complex128": 12})
 
 
@@ -34,13 +34,13 @@ def launches(dtype: np.dtype, precision: str) -> int:
 
 
 # Splitting float64 into digits and combining digits, measured end to end with NumPy on one core (docs/baselines.md).
-SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
-MAGNITUDES_S = 4e-9  # the part of SPLIT_S for the certificate: an assumption, not measured separately
-FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, measured as above
+SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # seconds per element
+MAGNITUDES_S = 4e-9  # the part of SPLIT_S for the error bound: an assumption, not measured separately
+FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be device-resident: 5 to 6 GB/s, measured as above
 
 
 def eps(dtype: np.dtype, precision: str) -> float:
-    """The unit in which errors of a result are counted: the eps of ``dtype``, or of the precision of a policy."""
+    """The unit in which errors of a result are measured: the eps of ``dtype``, or of the precision of a policy."""
     if dtype.kind in "iub":
         return 1.0
     own = float(np.finfo(dtype).eps)
@@ -48,7 +48,7 @@ def eps(dtype: np.dtype, precision: str) -> float:
 
 
 def least(single: bool) -> float:
-    """What a result may err by where it underflows: a device may flush below float32's normal numbers."""
+    """The allowed error of a result that underflows: a device may flush numbers below float32's normal ones."""
     return float(np.finfo(np.float32).tiny if single else np.finfo(np.float64).smallest_subnormal)
 
 
@@ -86,13 +86,13 @@ FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # of kernels with anot
 
 @record()
 class Facts:
-    """What probes found of a device (trnpy doctor --probe); before they have run, what its documentation suggests."""
+    """The results of a device's self-tests (trnpy doctor --probe), or documented properties before these have run."""
 
-    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: needed by digits of eight bits
-    short_sums: bool = True  # PSUM sums integers exactly below 2^22: needed by digits of seven bits
-    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: needed by all digits and by offsets of blocks
+    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: required by digits of eight bits
+    short_sums: bool = True  # PSUM sums integers exactly below 2^22: required by digits of seven bits
+    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: required by all digits and by block offsets
     float32_products: bool = True  # TensorE's float32 product is accurate; if not, bf16 slices are multiplied
-    splits: bool = True  # float64_digits answers as its twin; if not, the host makes the digits of float64
+    splits: bool = True  # float64_digits matches its reference implementation; if not, the host splits float64
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
     transposes: bool = True  # TensorE transposes bfloat16 into the format of PSUM that kernels use
     offsets: bool = True  # a loop's register is the offset of a transfer: needed by kernels of many blocks
@@ -123,12 +123,12 @@ class Facts:
 
 
 def facts_path(runtime: str, machine: str) -> Path:
-    """The file that keeps the outcome of probes, beside the calibration."""
+    """The file with the results of the self-tests, beside the calibration."""
     return store.folder() / f"probes-{runtime}-{machine}.json"
 
 
 def probed(runtime: str, machine: str) -> store.Stored[Facts]:
-    """What probes found for this runtime, this machine and the software that is installed now."""
+    """Self-test results for this runtime, this machine and the software that is installed now."""
     return store.read(facts_path(runtime, machine), identity(runtime), _facts)
 
 
@@ -140,5 +140,5 @@ def _facts(content: Any) -> Facts:
 
 
 def save_facts(found: Facts, runtime: str, machine: str) -> Path:
-    """Write the outcome of probes to its file."""
+    """Write the results of the self-tests to their file."""
     return store.write(facts_path(runtime, machine), asdict(found), identity(runtime))

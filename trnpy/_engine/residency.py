@@ -1,4 +1,4 @@
-"""Operands that stay on the device between calls: found by their address, and compared by a fingerprint."""
+"""Device-resident operands between calls: found by their address, and compared by a fingerprint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trnpy._base.records import record
 from trnpy._engine.abstract_arrays import StandIn
 from trnpy._settings.tile import area
 
-SMALLEST = area(1 << 16)  # bytes of the smallest array that is kept: sending a smaller one is faster than comparing
-TRUSTED = 256  # uses of a form before it is compared with a new one, which is sent, and both are fetched
+SMALLEST = area(1 << 16)  # bytes of the smallest array that is cached: sending a smaller one is faster than comparing
+TRUSTED = 256  # uses of a form before it is compared with a newly sent one; both are fetched
 MOST = 4096  # addresses that are remembered: one array may have any number of views
 WIDTH = 8192  # words in a row of the fingerprint, so that its work arrays stay in the second-level cache
-FROZEN = -1, -1  # in place of the fingerprint of a read-only array
+FROZEN = -1, -1  # replaces the fingerprint of a read-only array
 _HALF = np.uint64(32)
 
 
 @functools.cache
 def _numbers() -> tuple[np.uint64, np.uint64, np.ndarray]:
-    """Base, mixer and weights (2, WIDTH) of fingerprints, random in each process: no array can be made to collide."""
+    """Base, mixer and weights (2, WIDTH) of fingerprints, random in each process: nobody can plan collisions."""
     random = np.random.default_rng()
     # The base is 3 modulo 8: powers of such a number never cancel in pairs modulo 2^33.
     base = random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
@@ -82,7 +82,7 @@ def contents_mark(array: np.ndarray) -> tuple[int, int]:
 
 
 def trusted(array: np.ndarray) -> bool:
-    """Whether ``array`` and all it is a view of are read-only."""
+    """Whether ``array`` and all arrays it is a view of are read-only."""
     a: Any = array
     while isinstance(a, np.ndarray):
         if a.flags.writeable:
@@ -97,19 +97,19 @@ def place(array: np.ndarray) -> int:
 
 
 def memory(array: np.ndarray) -> np.ndarray:
-    """The array that holds the memory of ``array``: itself, or the memory of a stand-in."""
+    """The array that holds the memory of ``array``: itself, or the memory of an abstract array."""
     return array.memory if isinstance(array, StandIn) else array
 
 
 class Resident:
-    """Arrays that stay on the device while it is open. `trnpy.resident` makes it."""
+    """Arrays that are device-resident until it is closed. `trnpy.resident` makes it."""
 
     def __init__(self, arrays: Iterable[np.ndarray]) -> None:
         self.arrays = tuple(arrays)
         for a in self.arrays:
             if not isinstance(a, np.ndarray):
                 raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
-        # [first, last) addresses of each array, so that its views are resident as well.
+        # [first, last) addresses of each array, so that its views are device-resident as well.
         self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
         with _Open.lock:
             _Open.residents = (*_Open.residents, self)
@@ -118,7 +118,7 @@ class Resident:
         return any(first <= address < last for first, last in self._bounds)
 
     def close(self) -> None:
-        """End the residency. The arrays may stay on the device as long as there is room."""
+        """End the residency. The arrays may remain on the device as long as there is room."""
         with _Open.lock:
             _Open.residents = tuple(r for r in _Open.residents if r is not self)
 
@@ -136,20 +136,20 @@ class Resident:
 
 
 class _Open:
-    """The arrays that ``resident`` holds now, in all threads."""
+    """The arrays that ``resident`` keeps now, in all threads."""
 
     residents: tuple[Resident, ...] = ()
-    lock = Lock()  # held by writers; readers read the tuple without it
+    lock = Lock()  # taken by writers; readers read the tuple without it
 
 
 def resident(*arrays: np.ndarray) -> Resident:
-    """Keep arrays on the device from their next use on, until the block ends.
+    """Keep arrays on the device from their next use until the block ends.
 
     Parameters
     ----------
     *arrays : ndarray
-        The arrays. They may be changed meanwhile: each use compares the contents, and sends a changed array again. An
-        array with ``flags.writeable = False``, and whose base has it, is trusted and not compared, which saves 0.2 ns a
+        The arrays. They may be changed meanwhile: each use compares the contents, and sends a changed array again. If
+        an array and its base have ``flags.writeable = False``, it is trusted and not compared, which saves 0.2 ns a
         byte; do not make it writeable and change it.
 
     Returns
@@ -164,7 +164,7 @@ def resident(*arrays: np.ndarray) -> Resident:
 
     Notes
     -----
-    Decisions in the block count these arrays as sent already.
+    Decisions in the block assume that these arrays have been sent already.
 
     Examples
     --------
@@ -177,24 +177,24 @@ def resident(*arrays: np.ndarray) -> Resident:
 
 
 def pinned(address: int) -> bool:
-    """Whether ``address`` lies in an array that ``resident`` holds."""
+    """Whether ``address`` lies in an array that ``resident`` keeps."""
     return any(r.holds(address) for r in _Open.residents)
 
 
 class Reuse(NamedTuple):
-    """Operands of a call that earlier calls had as well, each by its index, and whether it is trusted."""
+    """The operands of a call that earlier calls also had: the index of each, and whether it is trusted."""
 
-    kept: tuple[tuple[int, bool], ...] = ()  # that are on the device
-    seen: tuple[tuple[int, bool], ...] = ()  # that most calls on the host had
-    uses: int = 0  # how many calls that were
+    kept: tuple[tuple[int, bool], ...] = ()  # device-resident
+    seen: tuple[tuple[int, bool], ...] = ()  # used by most calls on the host
+    uses: int = 0  # the number of those calls
 
 
-NEVER = -1  # uses of an operand whose contents changed on the device: another use says nothing of the next
+NEVER = -1  # uses of an operand whose contents changed on the device: its past uses predict nothing
 
 
 @record(frozen=False)
 class _Uses:
-    """How many calls with an operand the host has computed."""
+    """The number of calls with an operand that the host has computed."""
 
     count: int
     owner: Any  # a weak reference
@@ -202,9 +202,9 @@ class _Uses:
 
 @record(frozen=False)
 class _Entry:
-    value: Any = None  # the form on the device; None if the array was used but not kept yet
+    value: Any = None  # the form on the device; None if the array was used but is not cached yet
     nbytes: int = 0  # on the device
-    mark: tuple[int, int] | None = None  # the fingerprint of what ``value`` was made of
+    mark: tuple[int, int] | None = None  # the fingerprint of the array from which ``value`` was made
     source_bytes: int = 0
     owner: Any = None  # a weak reference
     uses: int = TRUSTED  # of ``value`` before it is compared
@@ -213,14 +213,14 @@ class _Entry:
 class Cache:
     """Forms of arrays on one device.
 
-    An array is sent at its first use and kept from its second use on, because temporaries have none; one that
-    ``resident`` holds, or that was an operand of calls on the host, is kept at once. Every use compares its
-    fingerprint, unless the array is read-only. A form is dropped when its array is freed, or as the least recently used
-    one when ``limit`` bytes are taken. Resident arrays are dropped last.
+    An array is sent at its first use and cached from its second use on, because temporaries have no second use. An
+    array that ``resident`` keeps, or that was an operand of calls on the host, is cached at once. Every use compares
+    its fingerprint, unless the array is read-only. A form is dropped when its array is freed, or as the least recently
+    used one when ``limit`` bytes are in use. Resident arrays are dropped last.
 
-    The device's memory may change, too. One use in TRUSTED, and the first after a wrong result, makes the form anew and
-    compares the two byte by byte. ``fetch`` gives the bytes of a form; without it nothing is compared. ``corrupted`` is
-    called if they differ.
+    The device's memory may be corrupted. One use in TRUSTED, and the first after a wrong result, makes the form again
+    and compares the two byte by byte. ``fetch`` returns the bytes of a form; without it nothing is compared.
+    ``corrupted`` is called if they differ.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Cache:
         self._fetch, self._corrupted = fetch, corrupted
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._freed: deque[Hashable] = deque()  # keys of freed arrays; any thread may append at any moment
+        self._freed: deque[Hashable] = deque()  # keys of freed arrays; any thread may append at any time
         self._uses: OrderedDict[Hashable, _Uses] = OrderedDict()  # by address and bytes
         self._lock = Lock()
 
@@ -247,7 +247,7 @@ class Cache:
         """``make()`` for ``array``, or its earlier result for the same contents at the same address.
 
         ``form`` is everything else that the result depends on. ``nbytes`` gives the device bytes of a result; the cache
-        keeps at most ``limit``. ``again``: the array will be used again, so that its first form is kept.
+        keeps at most ``limit``. ``again``: the array will be used again, so its first form is cached.
         """
         if array.nbytes < SMALLEST:
             return make()
@@ -287,7 +287,7 @@ class Cache:
         return weakref.ref(owner(array), lambda _: freed.append(key))
 
     def _forget(self) -> None:
-        """Drop the entries of freed arrays; beyond MOST entries, also those of arrays that are not kept."""
+        """Drop the entries of freed arrays; above MOST entries, also those of arrays that are not cached."""
         while self._freed:
             key = self._freed.popleft()
             self._entries.pop(key, None)
@@ -326,19 +326,19 @@ class Cache:
             self._entries.clear()
 
     def forms(self, array: np.ndarray) -> set[Hashable]:
-        """The forms of ``array`` that are on the device, judged by its address alone."""
+        """The device-resident forms of ``array``, judged from its address alone."""
         address = place(array)
         with self._lock:
             self._forget()
             return {k[4] for k, e in self._entries.items() if k[0] == address and e.value is not None}  # type: ignore[index]
 
     def _used(self, address: int, nbytes: int) -> int:
-        """Calls on the host with an operand, or with the complex one that it is a part of."""
+        """Calls on the host with an operand, or with the complex operand that contains it."""
         found = self._uses.get((address, nbytes)) or self._uses.get((address, 2 * nbytes))
         return 0 if found is None else max(found.count, 0)
 
     def computed_by_host(self, arrays: Iterable[np.ndarray]) -> None:
-        """Remember that the host computed a call with these operands, which a device could have computed, too."""
+        """Record that the host computed a call with these operands, which a device could also have computed."""
         with self._lock:
             self._forget()
             for key, a in {(place(a), a.nbytes): a for a in arrays if a.nbytes >= SMALLEST}.items():
@@ -348,7 +348,7 @@ class Cache:
                 self._uses.move_to_end(key)
 
     def reuse(self, arrays: Sequence[np.ndarray]) -> Reuse:
-        """Which of ``arrays`` are on the device, and which were operands on the host, judged by addresses alone.
+        """Which of ``arrays`` are device-resident, and which were operands on the host, judged from addresses alone.
 
         An array whose contents were found to have changed since an earlier use is neither.
         """

@@ -1,4 +1,4 @@
-"""Triangular systems with many right-hand sides, solved by products and inverses of diagonal blocks."""
+"""Triangular systems with many right-hand sides, solved with products and inverses of diagonal blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -
 
 
 def triangle(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
-    """The triangle of a (n, n) that a solver reads, with zeros in the other one, and ones on a unit diagonal."""
+    """The triangle of a (n, n) that a solver reads, with zeros in the other, and ones on a unit diagonal."""
     t: np.ndarray = np.tril(a) if lower else np.triu(a)
     if unit:
         np.fill_diagonal(t, 1)
@@ -57,10 +57,10 @@ def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Produc
 
 
 def by_inverse(product: Product) -> Leaf:
-    """Solve a small system by a product with the inverse, which LAPACK computes in double precision.
+    """Solve a small system through a product with the inverse, which LAPACK computes in double precision.
 
-    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: as small a residual as
-    substitution for blocks that are not themselves ill-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
+    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: the residual is as small as with
+    substitution if blocks are well-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
     """
 
     def leaf(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
@@ -76,7 +76,7 @@ def _price(a: Any, lower: bool, unit: bool) -> tuple[float, tuple[Any, ...]]:
 @priced("inv", _price)
 def _inverted(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """The inverse of a triangle of a (n, n) in double precision."""
-    from trnpy._engine import lapack  # imported late: like scipy.sparse, trnpy.sparse loads no scipy.linalg
+    from trnpy._engine import lapack  # imported late: trnpy.sparse, like scipy.sparse, must not load scipy.linalg
 
     wide = np.result_type(a, np.float64)
     trtri = lapack.lapack.get_lapack_funcs("trtri", dtype=wide)

@@ -1,6 +1,6 @@
-"""Shapes and tiles that kernels are compiled for: a ladder of extents, slices of a product, and a tuning file.
+"""Shapes and tiles that kernels are compiled for: shape buckets, slices of a product, and a tuning file.
 
-The tuning file of a runtime and machine has the best tiles of its kernels, their compile times, and which calls are
+The tuning file of a runtime and machine has the best tiles of its kernels, their compile times, and the calls that are
 compiled. It lies beside the calibration. A file of other software or other kernels, or an unreadable one, is ignored;
 ``ignored`` says why.
 """
@@ -29,32 +29,32 @@ from trnpy._nki.kernels.shared.parameters import TILINGS, Parameters, Tiles
 from trnpy._nki.runtime import Runtime
 from trnpy._settings import tile
 
-BLOCK = tile.length(8192)  # longest extent of one launch: 8192^3 takes 57 ms in float32 (modelled), launching far less
-STEPS = 4  # rungs in an octave: an extent is padded by 25 % at most
+BLOCK = tile.length(8192)  # longest extent of one launch: 8192^3 takes 57 ms in float32 (modelled), a launch far less
+STEPS = 4  # shape buckets per octave: an extent is padded by at most 25 %
 SHORT = (16, 32, 64)  # below one tile of 128 the padding only costs transfers
 LADDER = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6) for i in range(STEPS)))
 FINE = (*(r for r in LADDER if r < BLOCK), BLOCK)
 COARSE = (*(r for r in (32, 128, 512, 2048) if r < BLOCK), BLOCK)
-VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
-OWN = 11  # shapes of products of arrays with kernels of their own; all further products are cut into fixed ones
+VARIANTS = 64  # shapes of one kernel with fine buckets; all further shapes are padded to coarse buckets
+OWN = 11  # shapes of array products with kernels of their own; all further products are cut into fixed lengths
 
 Lengths = tuple[int, ...]  # of slices, the shortest first
-Cut = tuple[slice, int]  # a slice of an extent, and what it is padded to
+Cut = tuple[slice, int]  # a slice of an extent, and its padded length
 
 # Sums of few of these are close to any extent. They were found by simulated annealing over random products
 # (docs/hardware.md#how-a-product-is-launched); fewer than three lengths pad by more than a quarter.
 ALONG = tile.length(384, least=16), tile.length(640, least=32), tile.length(2048, least=64)
-# Of K by digits: each slice has a result of its own, which crosses the link, so that there should be few.
+# Slices of K with digits: each has a result of its own, which is transferred, so there should be few.
 ALONG_DIGITS = tile.length(1024, least=16), tile.length(2048, least=32), tile.length(4096, least=64)
-# Of a launch's seconds. At all of them, products with extents of up to 4096 are padded by 30 %, and take 3 % less time.
+# Fraction of a launch's time. With 1, products of extents up to 4096 are padded by 30 % and take 3 % less time.
 LAUNCH_SHARE = 1 / 3
 WAYS = 6  # to cut one extent
-ODD = 4  # of the longest slices: of an extent beyond these all are of the longest
+ODD = 4  # multiple of the longest slice: beyond it an extent has only longest slices
 
 Extents = tuple[int, int, int]  # m, k, n
 TileKey = tuple[str, str, Extents]  # a kernel, the form of its operands, and the octaves of their extents
 
-ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their tiles
+ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of equal size and speed share tiles
 
 
 def octaves(extents: Extents) -> Extents:
@@ -64,7 +64,7 @@ def octaves(extents: Extents) -> Extents:
 
 
 def rung(extent: int, ladder: tuple[int, ...] = FINE) -> int:
-    """The first rung that is at least ``extent``; ``extent`` is at most BLOCK."""
+    """The smallest shape bucket that holds ``extent``, which is at most BLOCK."""
     return next(r for r in ladder if r >= extent)
 
 
@@ -79,22 +79,22 @@ class Cuts(NamedTuple):
 
 @record()
 class Price:
-    """Modelled seconds of what launches of a product cost, and the lengths that K may be cut into."""
+    """Modelled costs of a product's launches in seconds, and the lengths into which K may be cut."""
 
     launch_s: float
     flop_s: float
-    send_s: float  # of an element of an operand
-    fetch_s: float  # of an element of a result
+    send_s: float  # per element of an operand
+    fetch_s: float  # per element of a result
     along: Lengths
-    fetched: bool  # whether the result of each slice of K crosses the link, or they are added on the device
+    fetched: bool  # whether the result of each slice of K is transferred; if not, they are added on the device
     parts: int = 1  # real products of each slice
 
     def adds(self, slices: int) -> bool:
-        """Whether launches for so many slices of K add to the sums of earlier ones."""
+        """Whether launches for ``slices`` slices of K add to the sums of earlier ones."""
         return not self.fetched and slices * self.parts > 1
 
     def seconds(self, ways: tuple[Lengths, ...]) -> float:
-        """Of launches along m, k and n in slices of these lengths."""
+        """Seconds of launches along m, k and n in slices of these lengths."""
         m, k, n = map(sum, ways)
         results = len(ways[1]) if self.fetched else 1
         launched = self.launch_s * LAUNCH_SHARE * math.prod(map(len, ways))
@@ -102,7 +102,7 @@ class Price:
 
 
 def of_numbers(hardware: Hardware, dtype: np.dtype, form: str) -> Price:
-    """The price of a product of ``dtype`` that TensorE multiplies as ``form``; sums are float32."""
+    """The cost of a product of ``dtype`` that TensorE multiplies as ``form``; sums are float32."""
     parts, itemsize = (2 if dtype.kind == "c" else 1), 4 if form == "float32" else 2
     flop_s = parts**2 / (hardware.flops_per_s[form] * EFFICIENCY)
     send_s, fetch_s = parts * itemsize / hardware.link_bytes_per_s, parts * 4 / hardware.unlink_bytes_per_s
@@ -110,7 +110,7 @@ def of_numbers(hardware: Hardware, dtype: np.dtype, form: str) -> Price:
 
 
 def of_digits(hardware: Hardware, dtype: np.dtype) -> Price:
-    """The price of a product by digits: seven of float64, and one for each byte of an integer."""
+    """The cost of a product with digits: seven for float64, and one for each byte of an integer."""
     parts, each = (4 if dtype.kind == "c" else 1), dtype.itemsize
     passes = FLOAT64_PASSES if dtype.kind in "fc" else each * (each + 1) / 2
     flop_s = parts * passes / (hardware.flops_per_s["bfloat16"] * EFFICIENCY)
@@ -120,7 +120,7 @@ def of_digits(hardware: Hardware, dtype: np.dtype) -> Price:
 
 
 def cheapest(extents: tuple[int, int, int], sizes: tuple[int, int, int], price: Price) -> Cuts:
-    """The slices of m, k and n, none longer than ``sizes`` allow, that take the fewest seconds."""
+    """The slices of m, k and n, within ``sizes``, that take the least time."""
     found = [
         ways(extent, tuple(x for x in lengths if x <= size) or lengths[:1])
         for extent, size, lengths in zip(extents, sizes, (ALONG, price.along, ALONG), strict=True)
@@ -132,7 +132,7 @@ def cheapest(extents: tuple[int, int, int], sizes: tuple[int, int, int], price: 
 
 @functools.lru_cache(maxsize=4096)
 def ways(extent: int, lengths: Lengths) -> tuple[Lengths, ...]:
-    """Slices of ``lengths``, the longest first, that cover ``extent``: for each number of them that pads less."""
+    """Slices of ``lengths``, the longest first, that cover ``extent``: one way for each number that reduces padding."""
     longest = lengths[-1]
     whole = max(math.ceil(extent / longest) - ODD, 0)
     rest = extent - whole * longest
@@ -153,7 +153,7 @@ def _placed(extent: int, slices: Lengths) -> list[Cut]:
 
 
 class Buckets:
-    """Which (m, k, n) and tiles kernels are compiled for: at most VARIANTS fine shapes for each, then coarse ones."""
+    """The (m, k, n) and tiles that kernels are compiled for: at most VARIANTS fine shapes each, then coarse ones."""
 
     def __init__(self, tiles: Mapping[TileKey, Tiles] = MappingProxyType({})) -> None:
         self._known: dict[str, set[Extents]] = {}
@@ -166,7 +166,7 @@ class Buckets:
         return default if found is None else replace(default, m_tiles=found[0], n_tiles=found[1], k_tiles=found[2])
 
     def fit(self, kernel: str, extents: Extents) -> Extents:
-        """The extents, each at least that of ``extents``, of the compiled variant to launch."""
+        """The extents of the compiled variant to launch, each at least that of ``extents``."""
         fine = (rung(extents[0]), rung(extents[1]), rung(extents[2]))
         known = self._known.setdefault(kernel, set())
         if fine in known or len(known) < VARIANTS:
@@ -175,12 +175,12 @@ class Buckets:
         return rung(extents[0], COARSE), rung(extents[1], COARSE), rung(extents[2], COARSE)
 
     def owns(self, kernel: str, extents: Extents) -> bool:
-        """Whether launches of these extents, on the fine ladder, are among the first OWN variants of products."""
+        """Whether launches of these extents, with fine buckets, are among the first OWN variants of products."""
         m, k, n = (rung(e) for e in extents)
         return self._take(kernel, {(m, k, n, 0)})
 
     def _take(self, kernel: str, variants: set[tuple[int, int, int, int]]) -> bool:
-        """Add variants of their own to those of a kernel, if these stay at most OWN."""
+        """Add variants to those of a kernel, if there are at most OWN of them afterwards."""
         known = self._cut.setdefault(kernel, set())
         if len(known | variants) > OWN:
             return False
@@ -188,10 +188,10 @@ class Buckets:
         return True
 
     def cut(self, kernel: str, extents: Extents, sizes: Extents, price: Price) -> Cuts:
-        """How launches share a product of arrays whose blocks are at most ``sizes``.
+        """How a product of arrays is divided into launches whose blocks are at most ``sizes``.
 
-        The first shapes are cut as little as possible and padded to the fine ladder; they may use OWN variants. All
-        further shapes are cut into fixed lengths, so that a kernel has at most OWN + 27 variants for any program.
+        The first shapes are cut as little as possible and padded to fine buckets; they may use OWN variants. All other
+        shapes are cut into fixed lengths, so that a kernel has at most OWN + 27 variants in any program.
         """
         limits = list(zip(extents, sizes, strict=True))
         least: list[list[Cut]] = [[(s, rung(s.stop - s.start)) for s in pieces(e, size)] for e, size in limits]
@@ -206,7 +206,7 @@ class Buckets:
 def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
     """The largest blocks, at most BLOCK long, for which A, B, C and the partial sum fit ``budget`` bytes.
 
-    None if even blocks of the shortest rung do not fit.
+    None if even blocks of the smallest shape bucket do not fit.
     """
     sizes = [min(e, BLOCK) for e in extents]
     while True:
@@ -220,7 +220,7 @@ def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
 
 
 def pieces(extent: int, size: int) -> list[slice]:
-    """``extent`` cut into slices of ``size``, the last perhaps shorter."""
+    """``extent`` cut into slices of ``size``, of which the last may be shorter."""
     return [slice(start, min(start + size, extent)) for start in range(0, extent, size)]
 
 
@@ -236,7 +236,7 @@ class Choice:
     bucket: Extents
     tiles: Tiles
     seconds: float
-    measured: bool  # whether ``seconds`` was measured on a device; if not, it is modelled
+    measured: bool  # whether ``seconds`` was measured on a device; otherwise it is modelled
 
     @property
     def key(self) -> TileKey:
@@ -249,7 +249,7 @@ class Tuning:
 
     choices: tuple[Choice, ...] = ()
     compile_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # by kernel, measured
-    compiled: tuple[str, ...] = ()  # calls whose kernels the compile cache has
+    compiled: tuple[str, ...] = ()  # calls whose kernels are in the compile cache
     ignored: str = ""  # why the file was not used
 
     @property
@@ -263,7 +263,7 @@ def path(runtime: str, machine: str) -> Path:
 
 @functools.cache
 def key(runtime: str) -> str:
-    """What a tuning file is valid for: the kernels' source and, on a device, the software that compiles them."""
+    """The validity key of a tuning file: the kernels' source and, on a device, the compiler's software versions."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -318,7 +318,7 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
              "measured": c.measured}
             for c in choices.values()
         ],
-        # The longest time: a kernel from the compile cache loads fast, which says nothing about compiling.
+        # The longest time: a kernel loaded from the compile cache is fast, which does not show the compile time.
         "compile_s": {
             k: max(times.get(k, 0.0) for times in (old.compile_s, found.compile_s))
             for k in (*old.compile_s, *found.compile_s)
@@ -329,7 +329,7 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
     return store.write(path(runtime, machine), content, key(runtime))
 
 
-# Instructions that kernels for 1024^3 compile to (tests/_engine/test_tuning.py compares them with traces).
+# Instructions of kernels for 1024^3 (tests/_engine/test_tuning.py compares them with traces).
 INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
     {"matmul": 260, "digits_split": 820, "float64_digits": 1700, "abs_bound": 310, "digits_matmul": 5000}
 )
@@ -339,10 +339,10 @@ INTEGERS = ("digits_split", "digits_split", "digits_matmul")
 
 
 class Compiles:
-    """The seconds of compiling kernels for calls that are new to a device; 0 if the runtime does not compile.
+    """The compile time of kernels for calls that are new to a device; 0 if the runtime does not compile.
 
-    A call that only compiling makes too slow stays on the host until the seconds lost there equal those of compiling.
-    This costs at most twice what the best choice in hindsight would.
+    If only the compile time makes the device slower, the call stays on the host until the accumulated loss equals the
+    compile time. This costs at most twice the best choice in hindsight.
     """
 
     def __init__(self, runtime: Runtime | None = None, tuning: Tuning | None = None) -> None:
@@ -357,7 +357,7 @@ class Compiles:
         return self._runtime is not None and self._runtime.compiles
 
     def seconds(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> float:
-        """Predicted seconds of compiling the kernels of a call, less the seconds lost without them so far."""
+        """Predicted compile time of the kernels of a call, minus the time lost without them so far."""
         if not self.active:
             return 0.0
         call = kind(op, arrays, dtype, precision)
@@ -383,7 +383,7 @@ class Compiles:
             return
         self._compiled.add(call)
         self._times.update({kernel: max(s, self._times.get(kernel, 0.0)) for kernel, s in times.items()})
-        # If the file cannot be written, which the doctor reports, the next process asks the compile cache again.
+        # If the file cannot be written, which the doctor reports, the next process queries the compile cache again.
         with contextlib.suppress(OSError):
             save(Tuning(compile_s=dict(times), compiled=(call,)), self._runtime.name, self._runtime.hardware.name)
 
@@ -396,7 +396,7 @@ def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
 
 
 def kind(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
-    """A call as a string of all that its kernels are compiled for, with extents rounded up to rungs."""
+    """A string that identifies all shapes for which the kernels of a call are compiled, rounded to shape buckets."""
     shapes = ("x".join(str(_rounded(e)) for e in np.shape(a)) for a in arrays)
     return " ".join((op, dtype.name, precision, *shapes))
 

@@ -1,6 +1,6 @@
-"""Arrays with a shape, strides and an address, but no memory: the layouts of stand-ins in dry runs.
+"""Arrays with a shape, strides and an address, but no memory: the layouts of abstract arrays in dry runs.
 
-Nothing may read their elements. NumPy's functions that make views only compute with the address.
+Nothing may read their elements. NumPy functions that only make views compute with the address.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-REAL = np.dtype("i1")  # a stand-in has a byte for each real number, two if complex
+REAL = np.dtype("i1")  # an abstract array has a byte for each real number, two if complex
 COMPLEX = np.dtype([("re", "i1"), ("im", "i1")])
-ALLOCATED = 2**16  # bytes up to which NumPy allocates the memory of a stand-in, because that takes a tenth of the time
+ALLOCATED = 2**16  # bytes up to which NumPy allocates an abstract array's memory, which takes a tenth of the time
 FIRST_ADDRESS = 2**60  # beyond the addresses of any process: reading would end it, not return another array's values
 RESHAPES_WITHOUT_COPY = "copy" in inspect.signature(np.reshape).parameters  # from NumPy 2.1 on
 
 
 class _Nowhere:
-    """What NumPy makes an array of that begins at ``address``."""
+    """The ``__array_interface__`` of an array that begins at ``address``."""
 
     def __init__(self, address: int, shape: tuple[int, ...], form: np.dtype) -> None:
         self.__array_interface__ = {
@@ -33,7 +33,7 @@ def unallocated(shape: tuple[int, ...], form: np.dtype, address: int, axes: list
 
 
 def outer_to_inner(ndim: int, order: str, like: np.ndarray | None) -> list[int]:
-    """The axes of a new array in ``order`` "C", "F" or "K", that of ``like``; the outermost first."""
+    """The axes of a new array in ``order`` "C", "F" or "K" (that of ``like``); the outermost first."""
     if order == "K" and like is not None:
         strides = like.strides
         return sorted(range(ndim), key=lambda axis: -abs(strides[axis]))
@@ -41,7 +41,7 @@ def outer_to_inner(ndim: int, order: str, like: np.ndarray | None) -> list[int]:
 
 
 def reshaped(memory: np.ndarray, shape: Any) -> np.ndarray:
-    """A view of ``memory``, which has no contents to copy; ValueError if only a copy has this shape."""
+    """A view of ``memory``, which has no contents to copy; ValueError if only a copy could have this shape."""
     if RESHAPES_WITHOUT_COPY:
         return np.reshape(memory, shape, copy=False)
     view = memory.view()

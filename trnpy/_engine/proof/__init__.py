@@ -1,1 +1,1 @@
-"""What a result of a device must show before it is accepted: one file for each kind of result (docs/numerics.md)."""
+"""Checks that a device result must pass before it is accepted: one file per kind of result (docs/numerics.md)."""

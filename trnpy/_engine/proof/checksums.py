@@ -1,4 +1,4 @@
-"""The proof of a product of floating-point matrices: its rows and columns, summed with random weights.
+"""The checksum test of a floating-point product (ABFT): its rows and columns, summed with random weights.
 
 Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for each row and each column.
 """
@@ -21,19 +21,19 @@ from trnpy._engine.precision import least
 from trnpy._engine.proof.weights import PROBES, weights
 from trnpy._settings.tile import length
 
-# Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
-# check. The error of sums in float32 is not certified: twice as much is allowed. Nor is that of BLAS, which adds up K
-# products to K/2 u if they are equal (docs/numerics.md#proof-of-a-product).
+# Times u |a_i| |b_j|: 8 deviations of random signs times the bound 4 u of a float64 product, and 8 for the sums of the
+# check. The error of float32 sums has no proven bound: twice as much is allowed. Nor has that of BLAS, which errs by
+# up to K/2 u when it adds K equal products (docs/numerics.md#proof-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
-DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
-# Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
-# one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
+DEVIATIONS = 8.0  # of a sum with random signs: larger ones have probability 2.5e-14 for each row
+# Terms that one BLAS call sums: first test, and second test if that fails. For constants, whose rounding errors all
+# have one sign, sums of 64 err by 50 u, of 8 by 12 u in twice the time (docs/numerics.md#proof-of-a-product).
 TERMS = 64, 8
-CHAIN = 512  # products that float32's sums add one after another, at most: OpenBLAS 384, a device 128
-BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
+CHAIN = 512  # products that a float32 sum adds in sequence, at most: OpenBLAS 384, a device 128
+BESIDE = 1 << 17  # elements of both operands whose sums take as long as starting a thread: 0.1 ms
 STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
-FEWEST_ROWS = 4  # of A for each column of B: with more columns the proof of the whole product costs little more
+FEWEST_ROWS = 4  # of A for each column of B: with more columns the test of the whole product costs little more
 DIGITS = 7  # of eight bits, as accurate as float64
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 ROUNDED = ("float32", "bfloat16")  # formats to which a kernel rounds operands; its sums are float32's
@@ -41,20 +41,20 @@ HALF = np.dtype(np.float16)
 
 
 class Wrong(ArithmeticError):
-    """A result fails its proof."""
+    """A result fails its check."""
 
 
 def prove(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
 ) -> None:
-    """Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``sums``."""
+    """Raises Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``sums``."""
     accept(sums(a, b, c.dtype, form, single, digits), a, b, c)
 
 
 def accept(
     of: Sums | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
 ) -> None:
-    """``prove``, with what is known of a b, and of c (``error_of``)."""
+    """``prove``, with the known sums of a b and of c (``error_of``)."""
     error = error_of(of, c, found)
     if error <= 1:
         return
@@ -76,9 +76,9 @@ def excess(
 
 @record(frozen=False)
 class Sums:
-    """What a proof needs of the operands of a product: its weights, and the sums of a b with them."""
+    """The data that a checksum test needs of the operands: its weights, and the sums of a b with them."""
 
-    a: np.ndarray  # wide, as the engine rounds it
+    a: np.ndarray  # wide, and rounded as in the engine
     b: np.ndarray
     rows: np.ndarray  # lengths of the rows of a
     columns: np.ndarray  # and of the columns of b
@@ -87,16 +87,16 @@ class Sums:
     cut: tuple[Any, Any]
     single: bool
     most: float  # units of rounding that a tolerance allows
-    made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the terms that one call of BLAS sums
+    made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the number of terms that one BLAS call sums
 
     @property
     def bias(self) -> float:
-        """What roundings of float32 that all have one sign add up to, in parts of their sum; 0 of float64's sums."""
+        """The sum of float32 rounding errors that all have one sign, relative to the sum; 0 for float64 sums."""
         k = self.a.shape[-1]
         return (min(k, CHAIN) + k / CHAIN) / 2 * float(np.finfo(SINGLE).eps) / 2 if self.single else 0.0
 
     def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
-        """a b times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
+        """a b times right, and its transpose times left, with BLAS calls that sum at most ``terms`` terms."""
         if terms not in self.made:
             by_rows, inner = _both(self.a, _times(self.b, self.right, terms), self.left, terms)
             self.made[terms] = by_rows, _times(self.b.swapaxes(-1, -2), inner, terms)
@@ -110,10 +110,10 @@ def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) ->
 def _sums(
     a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", single: bool = False, digits: int | None = None
 ) -> Sums | None:
-    """What a proof needs of the operands of a product of ``dtype``; None if that has no elements.
+    """The checksum data of the operands of a product of ``dtype``; None if the product has no elements.
 
     ``form`` is the format in which the engine multiplies: only BLAS does so in float64. ``single``: its sums are
-    float32's; ``digits``: real operands have so many digits of eight bits (docs/numerics.md#certificate).
+    float32; ``digits``: real operands have this many digits of eight bits (docs/numerics.md#certificate).
     """
     if 0 in (*a.shape[:-1], b.shape[-1]):
         return None
@@ -135,7 +135,7 @@ sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
 
 
 def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **named: Any) -> Callable[[], Sums | None]:
-    """What gives ``sums(a, b, ...)``; of large operands a thread makes them at once, if that may run ``parallel``."""
+    """A function that returns ``sums(a, b, ...)``; a thread computes those of large operands if ``parallel``."""
     large = a.size + b.size >= BESIDE
     if isinstance(a, StandIn) or isinstance(b, StandIn):
         return in_turn(lambda: (sums_beside if large else sums)(a, b, *options, **named))
@@ -145,7 +145,7 @@ def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **name
 
 
 class Arriving:
-    """The sums of a float64 product c (m, n), made of its rows as they arrive. ``of`` is called when the first do."""
+    """The sums of a float64 product c (m, n), computed from rows as they arrive. ``of`` is called when the first do."""
 
     def __init__(self, of: Callable[[], Sums | None]) -> None:
         self._of = of
@@ -178,9 +178,9 @@ def _read(c: np.ndarray, found: object) -> float:
 
 @priced("proof", lambda of, c, found=None: (_read(c, found), (0.0,)))
 def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None) -> float:
-    """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``.
+    """The largest error of c (..., m, n), the product described by ``of``, in tolerances; ``excess``.
 
-    ``found``: its sums with the first of TERMS, if they have been made already (``Arriving``).
+    ``found``: its sums with the first of TERMS, if they are known already (``Arriving``).
     """
     if not c.size:
         return 0.0
@@ -188,7 +188,7 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     half = c.dtype == HALF
     with np.errstate(all="ignore"):
         c = _wide(c)
-        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+        for terms in TERMS:  # the weights stay the same: new ones would give a wrong result a second chance
             made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
             residuals = tuple(x - y for x, y in zip(made, of.of(terms), strict=True))
             error = _largest(residuals, of, c, half, 0.0)
@@ -198,7 +198,7 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
 
 
 def _largest(residuals: tuple[np.ndarray, ...], of: Sums, c: np.ndarray, half: bool, own: float) -> float:
-    """The largest error of the rows and columns of c in tolerances, as of ``_in_tolerances``."""
+    """The largest error of the rows and columns of c in tolerances, as in ``_in_tolerances``."""
     across, down = residuals
     return max_nan(
         _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
@@ -214,15 +214,15 @@ def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def max_nan(*numbers: float) -> float:
-    """The largest number; NaN if one is."""
+    """The largest number; NaN if one of them is."""
     return float(np.max(numbers))
 
 
 def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
     """Weights (..., n) of the columns of a product; rows (..., m) and columns (..., n) are lengths of its operands.
 
-    Powers of two make columns of unlike size equal; small columns keep some of their size, or their underflow would
-    hide the others' errors.
+    Powers of two equalise columns of different size; small columns keep some of their size, because otherwise their
+    underflow would hide the errors of others.
     """
     lowest = int(np.frexp(least(single))[1]) + (SAFE // 20 if single else SAFE // 8)
     top = max(int(np.frexp(rows.max(initial=0.0))[1]) - SAFE, 0)
@@ -233,7 +233,7 @@ def _in_tolerances(
     residual: np.ndarray, of: Sums, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any,
     half: bool, own: float,
 ) -> float:  # fmt: skip
-    """The largest error of a row of c w - a (b w) in tolerances; ``own``: of elements, in parts of themselves."""
+    """The largest error of a row of c w - a (b w) in tolerances; ``own``: relative error of the elements themselves."""
     unit, k = float(np.finfo(SINGLE if of.single else DOUBLE).eps) / 2, of.a.shape[-1]
     size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
     length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
@@ -250,14 +250,14 @@ def _in_tolerances(
 
 
 def cut_unit(terms: int, digits: int) -> float:
-    """What a sum of so many products of operands cut to ``digits`` may err by, relative to the largest of them."""
+    """The error of a sum of ``terms`` products of operands cut to ``digits``, relative to the largest of them."""
     return 2 * DEVIATIONS * float(np.finfo(DOUBLE).eps) / 2 * math.sqrt(terms) * 256.0 ** (DIGITS - digits)
 
 
 def _cut(a: np.ndarray, b: np.ndarray, right: np.ndarray, left: np.ndarray, digits: int) -> tuple[Any, Any]:
-    """What sums of rows and of columns may err by because operands are cut to ``digits``.
+    """The errors of row and column sums that are caused by cutting operands to ``digits``.
 
-    An element errs by sqrt(K) 256^(7-s) u of the largest terms at most, as measured for the certificate; twice that.
+    An element has an error of at most sqrt(K) 256^(7-s) u of the largest terms, as measured for the bound; twice that.
     """
     unit = cut_unit(a.shape[-1], digits)
     rows, columns = np.abs(a).max(axis=-1), np.abs(b).max(axis=-2)
@@ -268,7 +268,7 @@ def _cut(a: np.ndarray, b: np.ndarray, right: np.ndarray, left: np.ndarray, digi
 
 
 def _rounded(x: np.ndarray, form: str) -> np.ndarray:
-    """``x`` as an engine rounds it to ``form``."""
+    """``x`` rounded to ``form``, as in an engine."""
     if form not in ROUNDED or x.real.dtype == form:
         return x
     if x.dtype.kind == "c":
@@ -323,12 +323,12 @@ def _both(x: np.ndarray, right: np.ndarray, left: np.ndarray, terms: int) -> tup
 
 
 def _turned(x: np.ndarray) -> bool:
-    """Whether columns of x lie in memory one after the other."""
+    """Whether the columns of x are stored one after the other."""
     return x.strides[-2] == x.itemsize != x.strides[-1]
 
 
 def _across(strip: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
-    """strip (..., m, k), of which rows lie in memory one after the other, times v (..., k), summed in blocks."""
+    """strip (..., m, k), whose rows are stored one after the other, times v (..., k), summed in blocks."""
     cuts = [slice(at, at + terms) for at in range(0, max(strip.shape[-1], 1), terms)]
     return _sum([(strip[..., cut] @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
 
@@ -348,20 +348,20 @@ def _sum(parts: list[np.ndarray]) -> np.ndarray:
 
 # --- Products of one matrix with many blocks of few columns -----------------------------------------------------------
 #
-# A is large beside B and C = A B, so that a proof of one product takes as long as the product does on the host. Here
-# W^T A is kept, and W^T C is compared with (W^T A) B, column by column. W has two columns: errors of a column that
-# cancel at a tolerance t pass with probability (t / d)^2 at most, d the largest of them, as where rows are compared.
+# A is large compared with B and C = A B, so a full checksum test would take as long as the product on the host.
+# W^T A is therefore cached, and W^T C is compared with (W^T A) B, column by column. W has two columns: errors of a
+# column that cancel to a tolerance t pass with probability at most (t / d)^2, d the largest of them, as for rows.
 
 
 @record(frozen=False)
 class Kept:
-    """Random weights W (PROBES, m) of the rows of A (m, k), W^T A, and the sizes of its rows that tolerances need."""
+    """Random weights W (PROBES, m) of the rows of A (m, k), W^T A, and the row sizes that tolerances need."""
 
     a: np.ndarray  # wide
     weights: np.ndarray
     length: np.ndarray  # (PROBES, 1): of the weights times the lengths of the rows
-    largest: np.ndarray  # (PROBES, 1): the same of the largest element of each row
-    sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the terms that one call of BLAS sums
+    largest: np.ndarray  # (PROBES, 1): the same for the largest element of each row
+    sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the number of terms that one BLAS call sums
 
     def of(self, terms: int) -> np.ndarray:
         """W^T A (PROBES, k)."""
@@ -373,7 +373,7 @@ class Kept:
 
 @priced("proof", lambda a: (a.size, (None,)))
 def kept(a: np.ndarray) -> Kept | None:
-    """What proofs need of real a (m, k), which must not change; None in a dry run."""
+    """The checksum data of real a (m, k), which must not change; None in a dry run."""
     with np.errstate(all="ignore"):
         a = _wide(a)
         rows = lengths(a)
@@ -386,7 +386,7 @@ def kept(a: np.ndarray) -> Kept | None:
 
 
 def prove_kept(a: Source, b: Source, c: np.ndarray, digits: int | None = None) -> None:
-    """The proof of C = A B for operands that an engine keeps; of few columns or rows by what the other keeps."""
+    """The check of C = A B for operands that an engine keeps; for few columns or rows, with cached checksums."""
     if a.shape[0] * FEWEST_ROWS <= b.shape[1]:
         a, b, c = b.T, a.T, c.T
     if b.shape[1] * FEWEST_ROWS > a.shape[0]:
@@ -398,7 +398,7 @@ def prove_kept(a: Source, b: Source, c: np.ndarray, digits: int | None = None) -
 
 
 def begun(a: Source, b: Source, digits: int | None, parallel: bool) -> Callable[[np.ndarray], None]:
-    """``prove_kept(a, b, c, digits)`` of a product c that has not arrived; its sums of arrays are made meanwhile."""
+    """``prove_kept(a, b, c, digits)`` for a product c that has not arrived; sums of arrays are computed meanwhile."""
     narrow = max(a.shape[0], b.shape[1]) >= FEWEST_ROWS * min(a.shape[0], b.shape[1])
     if narrow or not (a.store.here and b.store.here):
         return lambda c: prove_kept(a, b, c, digits)
@@ -407,7 +407,7 @@ def begun(a: Source, b: Source, digits: int | None, parallel: bool) -> Callable[
 
 
 def prove_by(of: Kept | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, digits: int | None = None) -> None:
-    """Wrong unless c (m, n) = a b for the matrix a that ``of`` is of; Refused if it may have overflowed."""
+    """Raises Wrong unless c (m, n) = a b for the matrix a described by ``of``; Refused if it may have overflowed."""
     error = excess_by(of, b, c, digits)
     if error <= 1:
         return
@@ -424,7 +424,7 @@ def excess_by(of: Kept | None, b: np.ndarray, c: np.ndarray, digits: int | None 
         b, c = _wide(b), _wide(c)
         columns = lengths(b.T)
         allowed = _tolerance(of, b, columns, digits)
-        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+        for terms in TERMS:  # the weights stay the same: new ones would give a wrong result a second chance
             sums, error = of.of(terms), 0.0
             for w, s, t in zip(of.weights, sums, allowed, strict=True):
                 difference = _times(c.T, w, terms) - _times(b.T, s, terms)
@@ -435,7 +435,7 @@ def excess_by(of: Kept | None, b: np.ndarray, c: np.ndarray, digits: int | None 
 
 
 def _tolerance(of: Kept, b: np.ndarray, columns: np.ndarray, digits: int | None) -> np.ndarray:
-    """(PROBES, n): as of the columns in ``_in_tolerances``."""
+    """(PROBES, n): as for the columns in ``_in_tolerances``."""
     unit, tiny = float(np.finfo(DOUBLE).eps) / 2, least(False)
     size = np.sqrt(np.square(of.weights).sum(axis=-1, keepdims=True))
     floor = DEVIATIONS * (len(b) + 2) * tiny * (size * (1 + columns) + 2 * math.sqrt(len(of.a)))

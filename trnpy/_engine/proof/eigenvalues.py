@@ -1,7 +1,7 @@
-"""The proof of eigenvalues: all of them, with vectors. Those a caller wants are chosen after it.
+"""The check of eigenvalues: all of them, with vectors. The ones a caller wants are selected afterwards.
 
-n orthonormal vectors of small residuals prove all n eigenvalues (Weyl): neither one that is missing nor one that is
-exchanged can pass, as it could if only the wanted eigenvalues were looked at.
+n orthonormal vectors with small residuals verify all n eigenvalues (Weyl): a missing or exchanged eigenvalue cannot
+pass, but it could if only the wanted eigenvalues were checked.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from trnpy._engine.proof.weights import probe
 def error(a: np.ndarray, b: np.ndarray | None, kind: int, w: np.ndarray, x: np.ndarray) -> float:
     """The error of eigenvalues w (n,) and vectors x (n, n) of a Hermitian a, or of a pair of SciPy's type ``kind``.
 
-    The largest of the residual and of the distance from orthonormal vectors, each over the norms of its terms, by
-    probes; infinity if the values are not in ascending order.
+    The largest of the residual and of the distance from orthonormal vectors, each over the norms of its terms, with
+    random test vectors; infinity if the values are not in ascending order.
     """
     if not np.isfinite(w).all() or (np.diff(w) < 0).any():
         return np.inf
@@ -29,7 +29,7 @@ def error(a: np.ndarray, b: np.ndarray | None, kind: int, w: np.ndarray, x: np.n
     left, right = {1: (a @ xv, b @ xwv), 2: (a @ (b @ xv), xwv), 3: (b @ (a @ xv), xwv)}[kind]
     other, width = norms(b), norms(x)
     scale = size + other * np.abs(w).max() if kind == 1 else size * other
-    if kind == 3:  # X^H B^-1 X = I, which is X X^H = B
+    if kind == 3:  # X^H B^-1 X = I is equivalent to X X^H = B
         orthogonality = _over(x @ (x.conj().T @ v) - b @ v, width**2 * length)
     else:
         orthogonality = _over(x.conj().T @ (b @ xv) - v, other * width**2 * length)

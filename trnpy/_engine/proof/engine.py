@@ -1,4 +1,4 @@
-"""An engine whose products of arrays are proved before an algorithm uses them."""
+"""An engine whose products of arrays are checked before an algorithm uses them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trnpy._settings.policy import current_policy
 
 
 class Proving:
-    """``engine``, with a proof of every product and Gram matrix of arrays; Wrong if one fails.
+    """``engine``, with a checksum test of every product and Gram matrix of arrays; Wrong if one fails.
 
-    Products of handles by digits are proved where their words arrive (``certified``). Numbers of float32 that stay on
-    the device are not proved: the check of the whole result covers them.
+    Products of handles with digits are checked when their words arrive (``float64_products``). float32 results that
+    stay on the device are not checked: the check of the whole result covers them.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -44,9 +44,9 @@ class Proving:
     def _proved(
         self, a: np.ndarray, b: np.ndarray, multiplied: Callable[..., np.ndarray], arrives: bool = False
     ) -> np.ndarray:
-        """The product of a and b, as ``multiplied`` makes it. What its proof needs of them is made meanwhile.
+        """The product of a and b, computed by ``multiplied``, while checksums of the operands are computed.
 
-        If it ``arrives`` in rows, these are summed for the proof while others are computed.
+        If it ``arrives`` in rows, their checksums are computed while other rows are multiplied.
         """
         dtype = np.result_type(a.dtype, b.dtype)
         if dtype.kind not in "fc":

@@ -1,4 +1,4 @@
-"""The proof of a product of integers: sums of rows and of columns with random weights modulo the width, exactly."""
+"""The check of an integer product: sums of rows and columns with random weights modulo the width, exactly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from trnpy._engine.abstract_arrays import priced
 from trnpy._engine.proof.checksums import Wrong
 
-UNIFORM = 3  # columns of uniform weights beside one of odd weights
+UNIFORM = 3  # columns of uniform weights besides one of odd weights
 
 
 def prove(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """Wrong unless c = a b exactly, modulo the width of its dtype."""
+    """Raises Wrong unless c = a b exactly, modulo the width of its dtype."""
     if not agree(a, b, c):
         raise Wrong(f"the {c.dtype} product {' x '.join(map(str, c.shape))} is not exact")
 
@@ -24,10 +24,10 @@ def _price(*operands: Any) -> tuple[float, tuple[Any, ...]]:
 
 @priced("integer proof", _price)
 def agree(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    """Whether c (..., m, n) is a b modulo the width of its dtype, by sums of rows and of columns.
+    """Whether c (..., m, n) is a b modulo the width of its dtype, from sums of rows and of columns.
 
-    Odd weights always see one wrong element of a row. Uniform weights see errors of a row that odd ones cancel, such as
-    two of half the modulus, with probability 1/2 each.
+    Odd weights always detect one wrong element of a row. Uniform weights detect errors of a row that odd ones cancel,
+    such as two of half the modulus, with probability 1/2 each.
     """
     unsigned = np.dtype(f"u{c.dtype.itemsize}")
     a, b, c = (np.ascontiguousarray(x).astype(c.dtype, copy=False).view(unsigned) for x in (a, b, c))

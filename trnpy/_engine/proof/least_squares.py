@@ -1,6 +1,6 @@
-"""The proof of least squares: the residual is orthogonal to every column, and no smaller one is left in their span.
+"""The check of least squares: the residual is orthogonal to every column, and no smaller one exists in their span.
 
-Of matrices with several minima: x is the shortest, a combination of rows.
+If there are several minima, x must be the shortest, a combination of rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ def error(
 
     ``inside`` multiplies by R^-H, where A = Q R.
 
-    The larger of two, for combinations of right-hand sides with random weights. |a_j^H r| over |a_j| (|r| + sum |a_i|
-    |x_i|), for each column a_j by itself, so that short columns count. And the part of the residual in the span of A,
-    |R^-H A^H r| over sum |a_i| |x_i| + condition |r|, which sees errors that the normal equations square.
+    The larger of two errors, for combinations of right-hand sides with random weights: |a_j^H r| over
+    |a_j| (|r| + sum |a_i| |x_i|), for each column a_j separately, so that short columns count; and the part of the
+    residual in the span of A, |R^-H A^H r| over sum |a_i| |x_i| + condition |r|, which detects errors that the normal
+    equations square.
     """
     a, b, x, sizes, least = _few(b, x, a)
     left = b - a @ x
@@ -38,8 +39,8 @@ def error(
 def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -> float:
     """The error of x (n, k) as the shortest solution of A x = b, for a (m, n) of full rank m and R of A^H = Q R.
 
-    The larger of two: |b_i - A_i x| of each row by itself over |A_i| |x| + |b_i|, and what of x is no combination
-    A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
+    The larger of two errors: |b_i - A_i x| of each row separately over |A_i| |x| + |b_i|, and the part of x that is no
+    combination A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
     """
     a, b, x, sizes, least = _few(b, x, a)
     # y is as small as x over the square of |A|, and must not underflow.
@@ -53,9 +54,9 @@ def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -
 
 
 def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
-    """The error of x (n, k) as V diag(1 / s) U^H b, of factors that are proved by themselves, s_1 the largest.
+    """The error of x (n, k) as V diag(1 / s) U^H b, for factors that are checked separately, s_1 the largest.
 
-    The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_1 |x| + |b|, and |x - V V^H x| over |x|.
+    The larger of two errors: |s_i v_i^H x - u_i^H b| of each value over s_1 |x| + |b|, and |x - V V^H x| over |x|.
     """
     u, b, x, sizes, least = _few(b, x, u)
     s, v = s.astype(np.float64, copy=False), v.astype(u.dtype, copy=False)
@@ -66,10 +67,10 @@ def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray,
 
 
 def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, ...]:
-    """a, b and x in double precision; of many right-hand sides, combinations with random weights.
+    """a, b and x in double precision; many right-hand sides are combined with random weights.
 
-    Then the sizes of the elements of x, each at least that of its largest term, as terms may cancel and their errors do
-    not; and how small an element, in each column, may be before underflow makes it inexact.
+    Also the sizes of the elements of x, each at least that of its largest term, because terms may cancel but their
+    errors do not; and the size, per column, below which underflow makes an element inexact.
     """
     info = np.finfo(x.dtype)
     least = np.full(x.shape[1], float(info.smallest_subnormal) / float(info.eps))
@@ -77,7 +78,7 @@ def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, ...]:
     sizes = np.abs(x)
     if b.shape[1] > PROBES:
         exponents, some = np.frexp(lengths(b.T))[1], sizes.any(axis=0)
-        # Combinations of right-hand sides are about 1, or larger where those of solutions would underflow.
+        # Combinations of right-hand sides are about 1, or larger if those of solutions would underflow.
         solutions = (np.frexp(sizes.max(axis=0))[1] - exponents)[some]
         lift = min(max(-900 - int(solutions.max()), 0), 900) if some.any() else 0
         v = np.ldexp(weights(b.shape[1], PROBES), np.clip(lift - exponents, -900, 900)[:, np.newaxis])

@@ -1,4 +1,4 @@
-"""The proof of a pseudo-inverse: Penrose's four conditions, by probes."""
+"""The check of a pseudo-inverse: Penrose's four conditions, with random test vectors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trnpy._engine.proof.weights import probe
 def error(a: np.ndarray, x: np.ndarray, cut: bool) -> float:
     """The largest error of x (n, m) as the pseudo-inverse of a (m, n) in Penrose's conditions.
 
-    A X A = A, X A X = X, and A X and X A are Hermitian. ``cut``: a tolerance left out some of a, and the first does not
-    hold.
+    A X A = A, X A X = X, and A X and X A are Hermitian. ``cut``: a tolerance removed some singular values of a, and the
+    first condition does not hold.
     """
     size, other = float(norms(a)), float(norms(x))
     v, w = probe(a.shape[1], x.dtype), probe(a.shape[0], x.dtype)
