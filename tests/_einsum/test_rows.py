@@ -488,3 +488,15 @@ def test_dot_beside_an_out_of_no_dimension_returns_a_number():
             found = trnpy.dot(np.ones(3), np.ones(3), out=out)
         expected = np.dot(np.ones(3), np.ones(3), out=np.zeros(()))
         assert type(found) is type(expected) and found == out == expected
+
+
+@pytest.mark.parametrize("axes", [1, ([1], [0]), ((1, 0), (0, 1)), [[0, 1], [1, 0]], np.array([[1], [0]])])
+def test_axes_of_tensordot_decide_for_themselves(axes):
+    """Calls are remembered by the axes, unless these are arrays: then each call is decided by itself."""
+    a = np.random.default_rng(0).integers(-9, 9, (130, 130))
+    kind = rows._kind_tensordot((a, a, axes), {})
+    assert (kind is None) == isinstance(axes, np.ndarray)
+    assert kind is None or kind != rows._kind_tensordot((a, a, 2), {})
+    for _ in range(2):
+        np.testing.assert_array_equal(trnpy.tensordot(a, a, axes), np.tensordot(a, a, axes))
+        np.testing.assert_array_equal(trnpy.tensordot(a, a, axes=axes), np.tensordot(a, a, axes=axes))

@@ -218,6 +218,16 @@ def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return kind_of(args, kwargs) if len(args) < 3 else None
 
 
+def _kind_tensordot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The kind of a call by its operands and the values of its axes, which are no arrays."""
+    axes = args[2] if len(args) > 2 else kwargs.get("axes", 2)
+    return kind_of(args, kwargs) if len(args) < 4 and _of_integers(axes) else None
+
+
+def _of_integers(axes: Any) -> bool:
+    return type(axes) is int or (type(axes) in (tuple, list) and all(map(_of_integers, axes)))
+
+
 def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operands = args[1:] if type(args[0]) is str else args[: len(args) // 2 * 2 : 2]
     if kwargs.get("order") == "A" or not all(type(a) is ndarray for a in operands):
@@ -228,7 +238,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
-    kind = _kind_einsum if name == "einsum" else _kind
+    kind = {"einsum": _kind_einsum, "tensordot": _kind_tensordot}.get(name, _kind)
     return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind, dtypes=EVERY)
 
 
