@@ -17,13 +17,10 @@ INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not ins
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:
     """Yield ``items``; after PATIENCE_S show on a terminal how many are done. ``what`` names the loop."""
-    if not (first() and terminal()):
-        yield from items
-        return
     started = time.perf_counter()
     for done, item in enumerate(items):
         if time.perf_counter() - started >= PATIENCE_S:
-            yield from _shown(items, done, what)
+            yield from _shown(items, done, what) if first() and terminal() else items[done:]
             return
         yield item
 
