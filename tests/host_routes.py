@@ -78,6 +78,8 @@ def masks():
     q, k, v = (i + normal(512, 64) for i in range(3))
     g = trnpy.sparse.csr_array(mask.astype(float))
     yield "block_mask_matmul", "NumPy", lambda: (trnpy.sparse.block_mask_matmul, q, k.T, mask)
+    scattered = scipy.sparse.random_array((512, 512), density=0.02, rng=np.random.default_rng(0))
+    yield "block_mask_matmul, scattered", "NumPy", lambda: (trnpy.sparse.block_mask_matmul, q, k.T, scattered)
     yield "block_mask_matmul_gradients", "NumPy", lambda: (trnpy.sparse.block_mask_matmul_gradients, q, k.T, g)
     yield "masked_attention", "NumPy", lambda: (trnpy.sparse.masked_attention, q, k, v, mask)
     yield "masked_attention_gradients", "NumPy", lambda: (trnpy.sparse.masked_attention_gradients, q, k, v, mask, v)

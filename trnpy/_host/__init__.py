@@ -22,4 +22,5 @@ TABLE = {
     "scipy.sparse.matmul": "sparse_products",
     "regular_blocks": "spmm",
     "many_products": "many_products",
+    "sampled_products": "sampled",
 }

@@ -15,6 +15,9 @@ from scipy import sparse
 
 from trnpy._base.records import record
 from trnpy._call import guards
+from trnpy._call.host_table import host_entry
+from trnpy._engine.engines import at_rest
+from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import length
 from trnpy.sparse._classes import adopt
 from trnpy.sparse._matmul import is_sparse
@@ -68,13 +71,22 @@ def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
     pattern = _pattern(mask)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or pattern.shape != (a.shape[0], b.shape[1]):
         raise ValueError(f"shapes {a.shape}, {b.shape} and mask {pattern.shape}: expected (m, k), (k, n) and (m, n)")
+    products = host_entry("sampled_products") if at_rest(current_policy()) else None
+    values = None if products is None else products(a, b, _rows(pattern), pattern.indices)
+    if values is None:
+        values = _of_blocks(a, b, pattern)
+    return adopt(sparse.csr_array((values, pattern.indices, pattern.indptr), shape=pattern.shape))
+
+
+def _of_blocks(a: np.ndarray, b: np.ndarray, pattern: Any) -> np.ndarray:
+    """Elements of the product at the positions of ``pattern``, of which BLAS computes whole blocks."""
     values = np.empty(pattern.nnz, np.result_type(a, b))
     for first in range(0, a.shape[0], BLOCK):
         after = min(first + BLOCK, a.shape[0])
         stored = slice(int(pattern.indptr[first]), int(pattern.indptr[after]))
         row = np.repeat(np.arange(after - first), np.diff(pattern.indptr[first : after + 1]))
         values[stored] = _of_rows(a[first:after], b, row, pattern.indices[stored])
-    return adopt(sparse.csr_array((values, pattern.indices, pattern.indptr), shape=pattern.shape))
+    return values
 
 
 def block_mask_matmul_gradients(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.ndarray]:
