@@ -18,9 +18,10 @@ import scipy.sparse
 import trnpy
 import trnpy.sparse
 from trnpy._call.dispatch import Op, accelerated
+from trnpy._call.rows import row
 from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._host import TABLE
-from trnpy.linalg import _rows, blas
+from trnpy.linalg import blas
 from trnpy.sparse._matmul import MATMUL
 
 Generator = np.random.Generator
@@ -159,7 +160,7 @@ def linalg(rng: Generator) -> Call | None:
         further = (values(rng, (*shape, n, int(rng.integers(1, 5))), char),)
     elif short == "fractional_matrix_power":
         further = (0.3,)
-    call = called("linalg", _rows.row(name), (a, *further), {})
+    call = called("linalg", row(name), (a, *further), {})
     return call._replace(what=f"{call.what} {kind}")
 
 

@@ -26,7 +26,9 @@ import trnpy
 import trnpy.linalg
 from benchmarks._measure import gate, header, measured
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._rows import NUMPY_OPS
+from trnpy._call.rows import rows as rows_of
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 LIMIT = 1.02  # trnpy over SciPy, for calls that take FROM_S or longer
 FROM_S = 100e-6

@@ -60,7 +60,9 @@ def _linalg() -> list[Name]:
 
 
 def _numpy_linalg() -> list[Name]:
-    from trnpy.linalg._rows import NUMPY_OPS
+    from trnpy._call.rows import rows as rows_of
+
+    NUMPY_OPS = rows_of("numpy.linalg")
 
     return _rows(NUMPY_OPS)
 

@@ -14,7 +14,9 @@ import trnpy.chem
 import trnpy.linalg
 import trnpy.sparse
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._rows import NUMPY_OPS
+from trnpy._call.rows import rows as rows_of
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 NUMPYS = {op.name: accelerated(op) for op in NUMPY_OPS}
 

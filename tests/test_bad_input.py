@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy._call.dispatch import accelerated
+from trnpy._call.rows import rows as rows_of
 from trnpy._einsum.rows import OPS as NUMPY_PRODUCTS
 from trnpy._engine.engines import engine
-from trnpy.linalg._rows import NUMPY_OPS
-from trnpy.linalg._rows import OPS as SCIPY_LINALG
+
+NUMPY_OPS = rows_of("numpy.linalg")
+SCIPY_LINALG = rows_of("scipy.linalg")
 
 ROWS = {op.name: (accelerated(op), op.reference) for op in NUMPY_PRODUCTS + SCIPY_LINALG + NUMPY_OPS}
 OPERANDS = {"numpy.einsum": 2, "numpy.matmul": 2, "numpy.dot": 2, "numpy.inner": 2, "numpy.tensordot": 2}

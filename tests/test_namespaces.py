@@ -17,10 +17,13 @@ import trnpy
 import trnpy.linalg.interpolative
 import trnpy.sparse.csgraph
 import trnpy.sparse.linalg
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._lapack_rows import LAPACK_OPS
-from trnpy.linalg._rows import NUMPY_OPS, OPS
+from trnpy._call.rows import rows as rows_of
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._lapack_rows import OPS as LAPACK_OPS
 from trnpy.sparse import _classes
+
+NUMPY_OPS = rows_of("numpy.linalg")
+OPS = rows_of("scipy.linalg")
 
 PATHS = (
     "linalg",

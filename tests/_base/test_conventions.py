@@ -143,16 +143,15 @@ def test_functions_that_take_one_matrix_are_asked_for_it(monkeypatch):
     """A SciPy without stacks, as 1.15 is: it raises, and nothing stands in for it."""
     from dataclasses import replace
 
+    from trnpy._call import rows
     from trnpy._call.dispatch import accelerated
-    from trnpy.linalg import _rows
 
     def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True, lapack_driver="gesdd"):
         if a.ndim > 2:
             raise ValueError("expected matrix")
         return scipy.linalg.svd(a, full_matrices, compute_uv)
 
-    row = next(op for op in _rows.OPS if op.name == "scipy.linalg.svd")
-    ours = accelerated(replace(row, reference=svd))
+    ours = accelerated(replace(rows.row("scipy.linalg.svd"), original=svd))
     with trnpy.trace() as log, pytest.raises(ValueError, match="expected matrix"):
         ours(STACK)
     assert len(ours(STACK[0])) == 3

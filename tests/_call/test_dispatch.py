@@ -333,7 +333,7 @@ def test_verify_accepts_sound_results_of_ill_conditioned_data(name):
 def test_verify_counts_no_fault_where_the_reference_errs():
     """By as much as the bound, which is drawn at each comparison: SciPy's exponential of some matrices errs by more."""
     a, wrong = np.array([[0.5, 0.2, 0.1], [0.1, -0.3, 0.4], [0.2, 0.6, 0.3]]), 1 + 50 * 2.0**-52
-    op = dataclasses.replace(trnpy.linalg.expm.__trnpy_op__, reference=lambda a: scipy.linalg.expm(a) * wrong)
+    op = dataclasses.replace(trnpy.linalg.expm.__trnpy_op__, original=lambda a: scipy.linalg.expm(a) * wrong)
     device = RecordingEngine()
     with engine(device), trnpy.policy(force=True, verify=1.0, fallback="log"), trnpy.trace() as log:
         for _ in range(50):

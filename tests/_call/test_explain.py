@@ -10,18 +10,20 @@ import scipy.sparse.linalg
 
 import trnpy
 from trnpy._call.dispatch import accelerated
+from trnpy._call.rows import rows as rows_of
 from trnpy._einsum.rows import OPS as PRODUCTS
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._rows import NUMPY_OPS, OPS
-from trnpy.sparse.linalg._eigsh_lobpcg import OPS as SOLVERS
-from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._inv_sqrtm import OPS as OWN_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
+SOLVERS = rows_of("scipy.sparse.linalg")
+OPS = rows_of("scipy.linalg")
 
 N = 10**6
 # Bytes that a look may allocate: a row of the operand and its copies, of 16 MB for complex128, where the operand has
 # 16 TB.
 ROW_BYTES = 6 * 16 * N
-ROWS = [*PRODUCTS, *OPS, *NUMPY_OPS, *OWN_OPS, *BLAS_OPS, *SOLVERS, *EXPONENTIAL_OPS]
+ROWS = [*PRODUCTS, *OPS, *NUMPY_OPS, *OWN_OPS, *BLAS_OPS, *SOLVERS]
 PAIRS = {
     "matmul", "dot", "inner", "kron", "solve", "solve_triangular", "lstsq", "khatri_rao", "lobpcg", "cg", "gmres",
     "expm_multiply",

@@ -14,6 +14,7 @@ import trnpy
 from nkisim.hardware import TRN2
 from trnpy._call.decisions import _tally, work_of
 from trnpy._call.dispatch import Op, Unsupported
+from trnpy._call.rows import rows as rows_of
 from trnpy._einsum import rows
 from trnpy._engine.abstract_arrays import Count, Unknown, new, usual
 from trnpy._engine.engines import DeviceEngine
@@ -23,9 +24,11 @@ from trnpy._settings.policy import Policy
 from trnpy.chem import ao2mo, build_jk_df, dfmp2_energy, screened_spmm
 from trnpy.chem._block_pairs import dfmp2_pairs
 from trnpy.linalg import _lapack_rows
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._rows import NUMPY_OPS, OPS
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._inv_sqrtm import OPS as OWN_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
+OPS = rows_of("scipy.linalg")
 
 N = 150  # more than one panel of 128; of float64 large enough to be kept on the device
 RNG = np.random.default_rng(0)
@@ -168,7 +171,7 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "trsm": [lambda d: (2.0, positive(d), general(d))],
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
-ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
+ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.OPS, *BLAS_OPS, *rows.OPS)
 ROWS += tuple(
     f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, dfmp2_pairs, screened_spmm)
 )

@@ -14,10 +14,12 @@ from linalg.matrices import FAMILIES, hermitian, positive
 import trnpy.linalg
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._call.fast_path import Verdicts
+from trnpy._call.rows import rows as rows_of
 from trnpy._engine import lapack
 from trnpy._host import eigenpairs, stack_routes, stacks
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy.linalg._rows import NUMPY_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 DTYPES = ("f4", "f8", "c8", "c16")
 DOUBLE = ("f8", "c16")  # NumPy's gufuncs have no single precision

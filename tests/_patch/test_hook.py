@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from patching import FUNCTIONS, LARGE, NAMES, ORIGINALS, A, einsum, pristine, standing  # noqa: F401
 
 import trnpy
+from trnpy._call.rows import rows as rows_of
 from trnpy._einsum import rows as einsum_rows
-from trnpy.linalg._rows import NUMPY_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 

@@ -18,17 +18,16 @@ from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, calling, einsum, 
 
 import trnpy
 from trnpy._call.dispatch import Reason
-from trnpy._einsum import rows as einsum_rows
+from trnpy._call.rows import TABLE, row
 from trnpy._patch.hook import LIBRARIES, METHODS, Hook, compiled, enters
-from trnpy._patch.patch import ROWS, _here, _row, patch_rows
+from trnpy._patch.patch import _here, patch_rows
 from trnpy._settings.policy import current_policy
-from trnpy.linalg import _rows
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
 
 
 def test_all_rows_of_numpy_and_scipy_are_covered():
-    assert {name.rpartition(".")[0] for name in NAMES} == set(ROWS)
+    assert {name.rpartition(".")[0] for name in NAMES} == set(TABLE)
     assert {"numpy.einsum", "numpy.matmul", "scipy.linalg.eigh", "numpy.linalg.eigh"} <= set(NAMES)
 
 
@@ -39,13 +38,9 @@ def test_importing_trnpy_patches_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True False\n"
 
 
-def test_names_that_need_no_row_yet_are_those_of_the_rows():
-    for namespace, (_, _, names) in ROWS.items():
-        assert [_row(f"{namespace}.{name}").name for name in names.split()] == [
-            f"{namespace}.{name}" for name in names.split()
-        ]
-    for namespace, rows in (("numpy", einsum_rows.OPS), ("scipy.linalg", _rows.OPS), ("numpy.linalg", _rows.NUMPY_OPS)):
-        assert {op.name for op in rows} == {f"{namespace}.{name}" for name in ROWS[namespace][2].split()}
+@pytest.mark.parametrize("namespace", TABLE)
+def test_the_table_names_the_rows_of_each_module(namespace):
+    assert [op.name for op in rows(namespace)] == [f"{namespace}.{name}" for name in names(namespace)]
 
 
 def test_a_call_loads_the_modules_of_its_row_and_no_others():
@@ -500,9 +495,9 @@ def test_rows_that_are_not_numpys_can_be_patched_too():
     module = types.ModuleType("foreign")
     module.times = times = lambda a, b: a @ b
     sys.modules["foreign"] = module
-    row = replace(_row("numpy.matmul"), name="foreign.times", reference=times)
+    foreign = replace(row("numpy.matmul"), name="foreign.times", original=times)
     try:
-        patch = patch_rows({row.name: row}, False, LIBRARIES, {})
+        patch = patch_rows({foreign.name: foreign}, False, LIBRARIES, {})
         assert trnpy.is_patched("foreign.times")
         assert routed(lambda: module.times(A, A)) == [("foreign.times", Reason.SMALL)]
         patch.undo()

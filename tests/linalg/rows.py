@@ -11,8 +11,10 @@ from doubles import FaultyEngine, Float32Engine, RecordingEngine
 import trnpy.linalg
 from linalg.matrices import positive
 from trnpy._call.dispatch import Reason, accelerated
+from trnpy._call.rows import rows as rows_of
 from trnpy._engine.engines import engine
-from trnpy.linalg._rows import NUMPY_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 U = 2.0**-53  # half of float64's eps
 DTYPES = ("f4", "f8", "c8", "c16")

@@ -17,8 +17,8 @@ from scipy.linalg import blas, lapack
 import trnpy.linalg
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import engine
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._lapack_rows import LAPACK_OPS
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._lapack_rows import OPS as LAPACK_OPS
 
 DTYPES = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 PREFIXES = tuple(DTYPES)

@@ -9,7 +9,7 @@ from linalg.matrices import positive
 from linalg.rows import NUMPY, both, eps, gaussian, general, t
 from trnpy._call.dispatch import NkiFallbackWarning
 from trnpy._engine.engines import engine
-from trnpy.linalg import _rows
+from trnpy.linalg import _reference_forms
 
 # Apart by the roundings of two results that agree in double; NumPy multiplies the factors of pinv in single precision.
 MOST = {"pinv": 4.0}
@@ -66,8 +66,8 @@ def test_verify_counts_in_roundings_of_the_result(dtype, monkeypatch):
         with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0), trnpy.trace() as log:
             NUMPY[name](*operands)
         assert log[0].by_device_path, log[0]
-    formed = _rows._formed
-    monkeypatch.setattr(_rows, "_formed", lambda *given: formed(*given) * np.float32(1 + 1e-4))
+    formed = _reference_forms._formed
+    monkeypatch.setattr(_reference_forms, "_formed", lambda *given: formed(*given) * np.float32(1 + 1e-4))
     seen = pytest.warns(NkiFallbackWarning, match="verified")
     with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0), seen:
         NUMPY["inv"](general(N, N, dtype, 1e1))

@@ -10,8 +10,8 @@ from parity.factor_rows import unpacked
 from parity.measures import half, holds, lengths, over, size, t, wide
 from parity.row import Row
 from parity.spectral_rows import of_eigh
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._lapack_rows import LAPACK_OPS
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._lapack_rows import OPS as LAPACK_OPS
 
 DTYPES = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 

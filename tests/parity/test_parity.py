@@ -14,20 +14,20 @@ from parity import factor_rows, fortran_rows, product_rows, sparse_rows, spectra
 from parity.cases import Case, cases
 from parity.corpus import CASES
 from parity.row import judge
+from trnpy._call.rows import rows as rows_of
 from trnpy._einsum import multi_einsum
 from trnpy._einsum.rows import OPS as PRODUCTS
-from trnpy.linalg._blas_rows import BLAS_OPS
-from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._lapack_rows import LAPACK_OPS
-from trnpy.linalg._rows import NUMPY_OPS
-from trnpy.linalg._rows import OPS as SCIPY_LINALG
+from trnpy.linalg._blas_rows import OPS as BLAS_OPS
+from trnpy.linalg._inv_sqrtm import OPS as OWN_OPS
+from trnpy.linalg._lapack_rows import OPS as LAPACK_OPS
 from trnpy.sparse._matmul import OPS as SPARSE_PRODUCTS
-from trnpy.sparse.linalg._eigsh_lobpcg import OPS as SOLVERS
-from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
+SOLVERS = rows_of("scipy.sparse.linalg")
+SCIPY_LINALG = rows_of("scipy.linalg")
 
 TABLES = (
     PRODUCTS, (multi_einsum.OP,), SCIPY_LINALG, NUMPY_OPS, OWN_OPS, BLAS_OPS, LAPACK_OPS, SPARSE_PRODUCTS, SOLVERS,
-    EXPONENTIAL_OPS,
 )  # fmt: skip
 OPS = {op.name: op for table in TABLES for op in table}
 GENERATORS = factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows

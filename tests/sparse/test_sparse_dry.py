@@ -9,13 +9,14 @@ from dry_runs import assert_dry_is_the_run
 
 import trnpy
 from trnpy._call.dispatch import Unsupported
+from trnpy._call.rows import rows
 from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _matmul
-from trnpy.sparse.linalg import _eigsh_lobpcg as _solvers
 from trnpy.sparse.linalg import _expm_multiply
 
+SOLVERS = rows("scipy.sparse.linalg")
 LAYOUTS = ("csr", "csc", "bsr", "coo", "dia")
-ROWS = {op.name.rpartition(".")[2]: op for op in _solvers.OPS}
+ROWS = {op.name.rpartition(".")[2]: op for op in SOLVERS}
 
 
 SHAPE = 200, 180  # two tiles of 128 each way, the last ones not full
@@ -101,7 +102,7 @@ def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
 def test_the_exponential_times_a_block(monkeypatch):
     """For as many products as SciPy's algorithm takes."""
     rng = np.random.default_rng(6)
-    (op,) = _expm_multiply.EXPONENTIAL_OPS
+    (op,) = _expm_multiply.OPS
     problem = op.prepare(rng.standard_normal((80, 80)) / 4, rng.standard_normal((80, 20)))
     taken = products_of(problem)
     assert {columns for columns, _ in taken} == {20, 20 * _expm_multiply.ESTIMATED}
@@ -130,7 +131,7 @@ SOLVED = {  # arguments of each solver, made of a sparse matrix and a block of c
 }
 
 
-@pytest.mark.parametrize("op", (*_solvers.OPS, *_expm_multiply.EXPONENTIAL_OPS))
+@pytest.mark.parametrize("op", SOLVERS)
 def test_docstrings_state_the_dtypes_with_a_device_path(op):
     def on_device(dtype):
         a = laplacian(12).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -130,7 +131,7 @@ class Op:
     """One accelerated function: everything trnpy knows about it."""
 
     name: str  # dotted name of the reference: "scipy.linalg.eigh"
-    reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
+    original: Callable[..., Any] | None  # NumPy's or SciPy's function; None: found by the name at its first use
     prepare: Callable[..., Problem]  # raises Unsupported
     small: int = 0  # up to this many elements of all operands, a launch never pays
     # What a decision depends on, besides whether the look gave True; None if each call is decided anew.
@@ -143,6 +144,11 @@ class Op:
     # Whether a patch takes a call over as a whole; None if it takes all. Else the original runs, and what it calls is
     # accelerated. Calls that are taken over and stay on the host accelerate nothing inside.
     covers: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
+
+    @property
+    def reference(self) -> Callable[..., Any]:
+        """The NumPy or SciPy function that the row stands for: signature, documentation and fallback."""
+        return _original(self.name) if self.original is None else self.original
 
     @property
     def host(self) -> HostRoute | None:
@@ -173,6 +179,15 @@ class Op:
         """The problem of a call, with the host's route if ``routed``; raises Unsupported."""
         host = self.host if routed else None
         return self.prepare(*args, **kwargs) if host is None else host.prepare(self.prepare, *args, **kwargs)
+
+
+@functools.cache
+def _original(name: str) -> Callable[..., Any]:
+    """The function of that dotted name, or the one that a patch has put a hook in the place of."""
+    module, _, function = name.rpartition(".")
+    found = getattr(importlib.import_module(module), function)
+    original: Callable[..., Any] = getattr(found, "__dict__", {}).get("_original", found)
+    return original
 
 
 class Work(NamedTuple):

@@ -19,11 +19,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from trnpy._base.context_settings import Block
 from trnpy._base.locks import Lock
 from trnpy._base.records import record
+from trnpy._call.rows import TABLE, row
+from trnpy._call.rows import names as names_in
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, ProcessActivation, active, behind, blocks, resolve
 from trnpy._report.sampler import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
@@ -31,31 +33,7 @@ from trnpy._settings.policy import Policy, Settings, changed, current_policy, po
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
 
-# For each namespace the module of its rows, their table or the function that finds one, and their names. The module is
-# loaded when a row is needed, since importing SciPy is slow; the names serve until then. A test compares them.
-ROWS: Mapping[str, tuple[str, str, str]] = {
-    "numpy": ("trnpy._einsum.rows", "OPS", "matmul dot inner tensordot einsum kron"),
-    "numpy.linalg": (
-        "trnpy.linalg._rows", "row",
-        "eigh eigvalsh cholesky det slogdet solve inv svd svdvals pinv qr lstsq matrix_power multi_dot",
-    ),
-    "scipy.linalg": (
-        "trnpy.linalg._rows", "row",
-        "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
-        "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
-    ),
-    "scipy.sparse": ("trnpy.sparse._matmul", "PATCHED", "matmul"),
-    "scipy.sparse.linalg": ("trnpy.sparse.linalg", "_ROWS", "cg gmres eigsh lobpcg expm_multiply"),
-}  # fmt: skip
 Names = str | Iterable[str] | None
-
-
-@functools.cache
-def _row(name: str) -> Op:
-    """The row of the function with that dotted name."""
-    module, table, _ = ROWS[name.rpartition(".")[0]]
-    rows: Any = getattr(importlib.import_module(module), table)
-    return cast("Op", rows(name) if callable(rows) else next(op for op in rows if op.name == name))
 
 
 def _select(names: Names) -> list[str]:
@@ -63,7 +41,7 @@ def _select(names: Names) -> list[str]:
 
     Imports the modules that they are in, but not their rows: the first call that needs a row loads it.
     """
-    known = [f"{namespace}.{name}" for namespace, (_, _, listed) in ROWS.items() for name in listed.split()]
+    known = [f"{namespace}.{name}" for namespace in TABLE for name in names_in(namespace)]
     chosen = known if names is None else [names] if isinstance(names, str) else list(names)
     for name in chosen:
         if name not in known:
@@ -120,8 +98,8 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
 
 def _referring(name: str, op: Op | None, found: Any) -> Op:
     """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
-    op, function = op or _row(name), behind(name, found)
-    return op if op.reference is function else replace(op, reference=function, theirs=op.reference is not found)
+    op, function = op or row(name), behind(name, found)
+    return op if op.reference is function else replace(op, original=function, theirs=op.reference is not found)
 
 
 def _uninstall(names: Iterable[str]) -> None:
@@ -342,8 +320,7 @@ def patch_namespace(namespace: str) -> None:
 
     Loading them imports SciPy, for which a program that only imports NumPy would wait longer than for NumPy.
     """
-    names = ROWS[namespace][2].split()
-    patch_rows({f"{namespace}.{name}": None for name in names}, False, LIBRARIES, {})
+    patch_rows({f"{namespace}.{name}": None for name in names_in(namespace)}, False, LIBRARIES, {})
 
 
 def patch_rows(

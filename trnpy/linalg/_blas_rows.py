@@ -316,7 +316,7 @@ def _row(prefix: str, kind: str) -> Op:
 
 
 HERMITIAN = ("hemm", "herk", "her2k")
-BLAS_OPS = tuple(
+OPS = tuple(
     _row(prefix, kind)
     for kind in ("gemm", "symm", "syrk", "syr2k", "trmm", "trsm", *HERMITIAN)
     for prefix in ("cz" if kind in HERMITIAN else "sdcz")

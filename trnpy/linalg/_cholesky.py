@@ -10,7 +10,7 @@ import numpy as np
 from trnpy._base import conventions
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
@@ -29,6 +29,7 @@ from trnpy.linalg._matrices import (
     useful,
     worst,
 )
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 
 ANOTHER = 1.0  # the error relative to A that is reported if a factor is not triangular with a positive diagonal
 
@@ -173,12 +174,9 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
     return ChoSolve((c, b), dtype, useful("trsm", n, 2.0 * n * n * k, (c, b), dtype, b.size), lower=bool(lower))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_cholesky, small=SMALL),
-        Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL),
-        Op("scipy.linalg.cho_solve", lapack.linalg.cho_solve, prepare_cho_solve, small=SMALL),
-    )  # fmt: skip
-
-
-NUMPY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL),)
+OPS = (
+    scipy_function("cholesky", prepare_cholesky, small=SMALL),
+    scipy_function("cho_factor", prepare_cho_factor, small=SMALL),
+    scipy_function("cho_solve", prepare_cho_solve, small=SMALL),
+    numpy_function("cholesky", prepare_numpy_cholesky, small=SMALL),
+)

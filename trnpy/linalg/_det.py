@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.abstract_arrays import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL, in_double
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 
 FACTORS = 512  # the largest count of numbers from 1/2 to 1 whose product cannot underflow
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
@@ -96,11 +96,8 @@ def prepare_numpy_det(a: Any) -> Problem:
     return NumpyDeterminant.of(in_double(lu_problem(a, square=True)), check=_no_overflow)
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.det", lapack.linalg.det, prepare_det, small=SMALL),)
-
-
-NUMPY_OPS = (
-    Op("numpy.linalg.det", np.linalg.det, prepare_numpy_det, small=SMALL),
-    Op("numpy.linalg.slogdet", np.linalg.slogdet, prepare_slogdet, small=SMALL),
+OPS = (
+    scipy_function("det", prepare_det, small=SMALL),
+    numpy_function("det", prepare_numpy_det, small=SMALL),
+    numpy_function("slogdet", prepare_slogdet, small=SMALL),
 )

@@ -11,8 +11,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import eigenvalues
@@ -32,6 +31,7 @@ from trnpy.linalg._matrices import (
     square,
     times_power,
 )  # fmt: skip
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 from trnpy.linalg._refinement import PRECISIONS, refine
 
 MODERATE = 8  # largest exponent at which float32 products of a matrix are far from overflow and underflow
@@ -244,14 +244,9 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
     return _numpy_eigen(a, UPLO, False)
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dtypes="fdFD"),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dtypes="fdFD"),
-    )  # fmt: skip
-
-
-NUMPY_OPS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dtypes="fdFD"),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dtypes="fdFD"),
+OPS = (
+    scipy_function("eigh", prepare_eigh, small=SMALL, dtypes="fdFD"),
+    scipy_function("eigvalsh", prepare_eigvalsh, small=SMALL, dtypes="fdFD"),
+    numpy_function("eigh", prepare_numpy_eigh, small=SMALL, dtypes="fdFD"),
+    numpy_function("eigvalsh", prepare_numpy_eigvalsh, small=SMALL, dtypes="fdFD"),
 )

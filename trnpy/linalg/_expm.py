@@ -9,13 +9,14 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg._matrices import SMALL, native, norm, real_type, useful
+from trnpy.linalg._reference_forms import scipy_function
 
 GROUP = 3  # number of powers of A that are computed
 
@@ -217,5 +218,4 @@ def largest_term(a: np.ndarray, v: np.ndarray, reach: float) -> float:
     return max(sizes) / size
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dtypes="fdFD"),)
+OPS = (scipy_function("expm", prepare_expm, small=SMALL, dtypes="fdFD"),)

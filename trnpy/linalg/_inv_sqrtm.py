@@ -190,4 +190,4 @@ def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False)
     return InverseSquareRoot((a,), dtype, cost, methods=methods, by=method, full_output=bool(full_output))
 
 
-OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, small=SMALL),)
+OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, small=SMALL),)

@@ -8,13 +8,13 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _lapack_panels, _lu, _triangular
 from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, useful, worst
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 from trnpy.linalg._solve import check_triangle, detected, factored_general, factored_positive, structure_of, whole
 
 
@@ -113,8 +113,7 @@ def prepare_numpy_inv(a: Any) -> Problem:
     return in_double(_inverse_problem(matrices(a, square=True), "general", False, False))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL),)
-
-
-NUMPY_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL),)
+OPS = (
+    scipy_function("inv", prepare_inv, small=SMALL),
+    numpy_function("inv", prepare_numpy_inv, small=SMALL),
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._einsum import rows as products
-from trnpy._engine import lapack
 from trnpy.linalg._matrices import SMALL
+from trnpy.linalg._reference_forms import scipy_function
 
 
 def prepare_khatri_rao(a: Any, b: Any) -> Problem:
@@ -18,5 +18,4 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
     return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)
+OPS = (scipy_function("khatri_rao", prepare_khatri_rao, small=SMALL),)

@@ -186,7 +186,7 @@ def _rows(kind: str, prefixes: str, prepare: Callable[..., Problem]) -> tuple[Op
     )  # fmt: skip
 
 
-LAPACK_OPS = (
+OPS = (
     *_rows("syevd", "sd", prepare_evd),
     *_rows("heevd", "cz", prepare_evd),
     *_rows("sygvd", "sd", prepare_gvd),

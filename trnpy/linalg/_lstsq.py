@@ -12,7 +12,7 @@ import numpy as np
 from trnpy._base import conventions
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import HOST, Engine
@@ -23,6 +23,7 @@ from trnpy.linalg import _svd, _triangular
 from trnpy.linalg._lapack_panels import adjoint, svdvals
 from trnpy.linalg._matrices import SMALL, doubled, largest, moderate, times_power, tolerance, useful
 from trnpy.linalg._qr import TALL, tall_qr
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 from trnpy.linalg._svd_rows import factors_error, significant
 
 GAP = 2.0  # times the tolerance: larger singular values certainly count for the rank
@@ -233,8 +234,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
     )
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL),)
-
-
-NUMPY_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL),)
+OPS = (
+    scipy_function("lstsq", prepare_lstsq, small=SMALL),
+    numpy_function("lstsq", prepare_numpy_lstsq, small=SMALL),
+)

@@ -10,8 +10,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
@@ -28,6 +27,7 @@ from trnpy.linalg._matrices import (
     useful,
     worst,
 )
+from trnpy.linalg._reference_forms import scipy_function
 
 
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
@@ -221,9 +221,8 @@ def prepare_lu_solve(
     return LuSolve((lu, b, pivots), dtype, cost, trans="NTC"[int(trans)])
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.lu", lapack.linalg.lu, prepare_lu, small=SMALL),
-        Op("scipy.linalg.lu_factor", lapack.linalg.lu_factor, prepare_lu_factor, small=SMALL),
-        Op("scipy.linalg.lu_solve", lapack.linalg.lu_solve, prepare_lu_solve, small=SMALL),
-    )
+OPS = (
+    scipy_function("lu", prepare_lu, small=SMALL),
+    scipy_function("lu_factor", prepare_lu_factor, small=SMALL),
+    scipy_function("lu_solve", prepare_lu_solve, small=SMALL),
+)

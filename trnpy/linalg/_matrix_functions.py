@@ -13,7 +13,7 @@ from numpy.linalg import cholesky as _numpy_cholesky
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._engine.abstract_arrays import operations, priced, usual
 from trnpy._engine.engines import Engine
@@ -23,6 +23,7 @@ from trnpy._settings.tile import length
 from trnpy.linalg import _eigh, _refinement
 from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import MIRROR, SMALL, native, norm, refuse_options, useful
+from trnpy.linalg._reference_forms import scipy_function
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -357,8 +358,7 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
     return problem("logm", A, np.log)
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.sqrtm", _lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, dtypes="fdFD"),
-        Op("scipy.linalg.logm", _lapack.linalg.logm, prepare_logm, small=SMALL, dtypes="dD"),
-    )
+OPS = (
+    scipy_function("sqrtm", prepare_sqrtm, small=SMALL, dtypes="fdFD"),
+    scipy_function("logm", prepare_logm, small=SMALL, dtypes="dD"),
+)

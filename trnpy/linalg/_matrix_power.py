@@ -13,13 +13,13 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
 from trnpy.linalg import _matrix_functions
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
+from trnpy.linalg._reference_forms import scipy_function
 
 MOST_FACTORS = 128  # of a power, because its check needs the same number of products
 
@@ -128,9 +128,7 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
     return _matrix_functions.problem("fractional_matrix_power", A, Power(t))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    name, function = "scipy.linalg.fractional_matrix_power", lapack.linalg.fractional_matrix_power
-    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, dtypes="dD"),)
-
-
-NUMPY_OPS = (Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL),)
+OPS = (
+    scipy_function("fractional_matrix_power", prepare_fractional_matrix_power, small=SMALL, dtypes="dD"),
+    Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL),
+)

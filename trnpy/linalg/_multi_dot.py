@@ -63,4 +63,4 @@ def order_of(extents: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(path)
 
 
-NUMPY_OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)
+OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)

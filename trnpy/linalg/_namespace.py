@@ -9,9 +9,12 @@ import numpy.linalg
 import scipy.linalg
 
 from trnpy._call.namespace import public, rows
+from trnpy._call.rows import rows as rows_of
 from trnpy._call.unsupported import strict
-from trnpy.linalg._inv_sqrtm import OWN_OPS
-from trnpy.linalg._rows import NUMPY_OPS, OPS
+from trnpy.linalg._inv_sqrtm import OPS as OWN_OPS
+
+NUMPY_OPS = rows_of("numpy.linalg")
+OPS = rows_of("scipy.linalg")
 
 HOME = "trnpy.linalg"
 LAZY = ("interpolative",)  # not loaded here, because it loads half of scipy.sparse

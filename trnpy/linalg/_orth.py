@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trnpy._base.records import record
-from trnpy._call.dispatch import Op, Problem
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _svd
 from trnpy.linalg._matrices import SMALL, norm, refuse, tolerance
+from trnpy.linalg._reference_forms import scipy_function
 from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, significant
 
 COLUMNS = 2  # by which two bases are compared: two different spaces agree in none of them, except through rounding
@@ -83,8 +83,7 @@ def prepare_null_space(
     return problem(NullSpace, A, "svd", basis=True, rcond=tolerance("rcond", rcond))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dtypes="fdFD"),
-        Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dtypes="fdFD"),
-    )
+OPS = (
+    scipy_function("orth", prepare_orth, small=SMALL, dtypes="fdFD"),
+    scipy_function("null_space", prepare_null_space, small=SMALL, dtypes="fdFD"),
+)

@@ -8,14 +8,14 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import pseudo_inverses
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
 from trnpy.linalg._matrices import SMALL, doubled, hermitian, moderate, refuse, square, tolerance, useful
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
@@ -110,11 +110,8 @@ def prepare_pinvh(
     )  # fmt: skip
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="fdFD"),
-        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="fdFD"),
-    )
-
-
-NUMPY_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL),)
+OPS = (
+    scipy_function("pinv", prepare_pinv, small=SMALL, dtypes="fdFD"),
+    scipy_function("pinvh", prepare_pinvh, small=SMALL, dtypes="fdFD"),
+    numpy_function("pinv", prepare_numpy_pinv, small=SMALL),
+)

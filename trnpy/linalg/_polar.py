@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.records import record
-from trnpy._call.dispatch import Op, Problem
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy.linalg._matrices import SMALL, norm, refuse
+from trnpy.linalg._reference_forms import scipy_function
 from trnpy.linalg._svd_rows import decomposed, matrix, orthonormal_error, problem
 
 
@@ -46,5 +46,4 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
     return problem(Polar, a, "svd", after=2.0 * k * (m * n + factor**2), right=side == "right")
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dtypes="fdFD"),)
+OPS = (scipy_function("polar", prepare_polar, small=SMALL, dtypes="fdFD"),)

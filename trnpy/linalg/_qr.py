@@ -8,7 +8,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import HOST, Engine
@@ -17,6 +17,7 @@ from trnpy.linalg import _lapack_panels, _triangular
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._lapack_panels import BLOCK, adjoint, split
 from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, stack_size, useful, worst
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 
 # Reflectors per block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; with one block, 2.7 times.
 WIDTH = 4 * BLOCK
@@ -252,8 +253,7 @@ def _tau(result: Orthogonal) -> np.ndarray:
     return np.concatenate([t.diagonal() for t in result.blocks])
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL),)
-
-
-NUMPY_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL),)
+OPS = (
+    scipy_function("qr", prepare_qr, small=SMALL),
+    numpy_function("qr", prepare_numpy_qr, small=SMALL, order="K"),
+)

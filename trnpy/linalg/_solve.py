@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.engines import Engine
@@ -28,6 +28,7 @@ from trnpy.linalg._matrices import (
     stack_size,
     useful,
 )
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 
 STRUCTURES: Mapping[str | None, str] = MappingProxyType(
     {
@@ -225,8 +226,7 @@ def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
         raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL),)
-
-
-NUMPY_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL),)
+OPS = (
+    scipy_function("solve", prepare_scipy_solve, small=SMALL),
+    numpy_function("solve", prepare_numpy_solve, small=SMALL),
+)

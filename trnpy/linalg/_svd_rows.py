@@ -11,14 +11,14 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd
 from trnpy.linalg._matrices import NEAR, SMALL, doubled, moderate, norm, refuse, useful
+from trnpy.linalg._reference_forms import numpy_function, scipy_function
 
 MOST_ELEMENTS = 2**31 - 1  # of a basis: LAPACK's integers have 32 bits
 _SVDResult = type(np.linalg.svd(np.eye(1)))
@@ -155,14 +155,9 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
     return kept
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dtypes="fdFD"),
-        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dtypes="fdFD"),
-    )
-
-
-NUMPY_OPS = (
-    Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL, dtypes="fdFD"),
-    Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL, dtypes="fdFD"),
+OPS = (
+    scipy_function("svd", prepare_svd, small=SMALL, dtypes="fdFD"),
+    scipy_function("svdvals", prepare_svdvals, small=SMALL, dtypes="fdFD"),
+    numpy_function("svd", prepare_numpy_svd, small=SMALL, dtypes="fdFD"),
+    numpy_function("svdvals", prepare_numpy_svdvals, small=SMALL, dtypes="fdFD"),
 )

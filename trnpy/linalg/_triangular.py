@@ -8,13 +8,14 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import lapack, triangular
+from trnpy._call.dispatch import Problem, Reason, Unsupported
+from trnpy._engine import triangular
 from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy.linalg import _lapack_panels
 from trnpy.linalg._lapack_panels import BLOCK, adjoint, in_one_launch
 from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, square, system_error, useful
+from trnpy.linalg._reference_forms import scipy_function
 
 
 def solve(
@@ -74,6 +75,4 @@ def prepare_solve_triangular(
     return TriangularSystem((a, b), dtype, cost, trans=op, lower=bool(lower), unit=bool(unit_diagonal))
 
 
-def scipy_ops() -> tuple[Op, ...]:
-    function = lapack.linalg.solve_triangular
-    return (Op("scipy.linalg.solve_triangular", function, prepare_solve_triangular, small=SMALL),)
+OPS = (scipy_function("solve_triangular", prepare_solve_triangular, small=SMALL),)

@@ -7,7 +7,7 @@ from scipy.linalg import blas as _scipy
 
 from trnpy._call.namespace import public as _public
 from trnpy._call.namespace import rows as _rows
-from trnpy.linalg._blas_rows import BLAS_OPS as _BLAS_OPS
+from trnpy.linalg._blas_rows import OPS as _BLAS_OPS
 
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__

@@ -7,7 +7,7 @@ from scipy.linalg import lapack as _scipy
 
 from trnpy._call.namespace import public as _public
 from trnpy._call.namespace import rows as _rows
-from trnpy.linalg._lapack_rows import LAPACK_OPS as _LAPACK_OPS
+from trnpy.linalg._lapack_rows import OPS as _LAPACK_OPS
 
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__

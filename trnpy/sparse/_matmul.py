@@ -253,8 +253,8 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
 
 MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product)
 MULTIPLY = Op("scipy.sparse.multiply", _scipys_multiply, prepare_multiply, kind=None)
+# The table does not list ``multiply``: it is a method of its own in each of SciPy's formats, with nothing to gain.
 OPS = (MATMUL, MULTIPLY)
-PATCHED = (MATMUL,)  # ``multiply`` is a separate method in each of SciPy's formats, and cannot gain
 
 matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)
 

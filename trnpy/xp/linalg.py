@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._call.dispatch import accelerated
-from trnpy.linalg._rows import NUMPY_OPS
+from trnpy._call.rows import rows as rows_of
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, _host, wrapped
 from trnpy.xp._common import array, like, node_of, plain, view
@@ -17,6 +17,8 @@ from trnpy.xp._graph import record
 from trnpy.xp._products import matmul, tensordot, vecdot
 from trnpy.xp._rules import Shape
 from trnpy.xp._shapes import matrix_transpose
+
+NUMPY_OPS = rows_of("numpy.linalg")
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",

@@ -233,7 +233,7 @@ def prepare_gmres(
     return _prepared(A, b, x0, M, "gmres", length, own, rtol=rtol, atol=atol, maxiter=maxiter, restart=restart)
 
 
-SYSTEM_OPS = (
+OPS = (
     Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
     Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
 )

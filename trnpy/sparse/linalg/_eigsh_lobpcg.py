@@ -20,7 +20,6 @@ from trnpy.sparse._matmul import NO_DEVICE, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _block_lanczos
-from trnpy.sparse.linalg._cg_gmres import SYSTEM_OPS
 from trnpy.sparse.linalg._operator_products import Product, Raised, delivered, dry_options, iterated, product_of, square
 
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
@@ -186,7 +185,6 @@ def prepare_lobpcg(
 
 
 OPS = (
-    *SYSTEM_OPS,
     Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dtypes="fd"),
     Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
 )

@@ -137,7 +137,7 @@ def prepare_expm_multiply(
     return ExpmMultiply((A, B), dtype, cost)
 
 
-EXPONENTIAL_OPS = (
+OPS = (
     Op(
         "scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL, dtypes="dD"
     ),
