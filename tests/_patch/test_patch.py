@@ -18,7 +18,7 @@ from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, calling, einsum, 
 
 import trnpy
 from trnpy._call.dispatch import Reason
-from trnpy._call.rows import TABLE, row
+from trnpy._call.rows import TABLE, names, row, rows
 from trnpy._patch.hook import LIBRARIES, METHODS, Hook, compiled, enters
 from trnpy._patch.patch import _here, patch_rows
 from trnpy._settings.policy import current_policy

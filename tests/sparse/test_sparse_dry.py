@@ -12,6 +12,7 @@ from trnpy._call.dispatch import Unsupported
 from trnpy._call.rows import rows
 from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _matmul
+from trnpy.sparse.linalg import _eigsh_lobpcg as _solvers
 from trnpy.sparse.linalg import _expm_multiply
 
 SOLVERS = rows("scipy.sparse.linalg")

@@ -11,16 +11,18 @@ import scipy.linalg
 from trnpy._call.namespace import public, rows
 from trnpy._call.rows import rows as rows_of
 from trnpy._call.unsupported import strict
-from trnpy.linalg._inv_sqrtm import OPS as OWN_OPS
-
-NUMPY_OPS = rows_of("numpy.linalg")
-OPS = rows_of("scipy.linalg")
+from trnpy.linalg import _inv_sqrtm
 
 HOME = "trnpy.linalg"
 LAZY = ("interpolative",)  # not loaded here, because it loads half of scipy.sparse
 
-NAMES: dict[str, Any] = public(numpy.linalg) | rows(NUMPY_OPS, HOME) | public(scipy.linalg, LAZY) | rows(OPS, HOME)
-NAMES |= rows(OWN_OPS, HOME) | strict(NAMES, HOME)
+NAMES: dict[str, Any] = (
+    public(numpy.linalg)
+    | rows(rows_of("numpy.linalg"), HOME)
+    | public(scipy.linalg, LAZY)
+    | rows(rows_of("scipy.linalg"), HOME)
+)
+NAMES |= rows(_inv_sqrtm.OPS, HOME) | strict(NAMES, HOME)
 for _name in ("blas", "lapack"):  # trnpy.linalg.blas and .lapack
     NAMES[_name] = importlib.import_module(f"{HOME}.{_name}")
     NAMES[f"get_{_name}_funcs"] = getattr(NAMES[_name], f"get_{_name}_funcs")
