@@ -34,13 +34,13 @@ import trnpy.sparse
 from benchmarks import _threads
 from benchmarks._measure import gate, libraries, paired
 from trnpy._call.dispatch import accelerated
+from trnpy._call.rows import rows as rows_of
 from trnpy._settings.host_rates import machine_id
-from trnpy.linalg._rows import NUMPY_OPS
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "baselines.md"
 BEGIN, END = "<!-- python -m benchmarks gains --write -->\n", "<!-- end of gains -->\n"
 ROW_S, GAIN = 0.5, 1.1
-INVERSE = next(accelerated(op) for op in NUMPY_OPS if op.name == "numpy.linalg.inv")
+INVERSE = next(accelerated(op) for op in rows_of("numpy.linalg") if op.name == "numpy.linalg.inv")
 Pair = tuple[str, Callable[[], Any], Callable[[], Any]]
 
 

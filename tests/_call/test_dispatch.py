@@ -436,7 +436,7 @@ def kinds_below(kind):
 def test_no_kind_of_problem_overrides_what_another_defines():
     """Problem's own methods are there to be defined; what its subclasses define is final, but for stubs."""
     importlib.import_module("trnpy.linalg.lapack")
-    importlib.import_module("trnpy.linalg._rows")
+    importlib.import_module("trnpy._call.rows")
     for kind in {k for k in kinds_below(Problem) if k.__module__.startswith("trnpy.")}:
         for base in kind.__mro__[1:]:
             if issubclass(base, Problem) and base is not Problem:
