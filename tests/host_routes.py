@@ -117,6 +117,8 @@ def of_matrices():
         a, turned = definite(512, dtype=dtype), np.diag([0.0, *[2.0] * 510, 0.0])
         yield f"numpy.inv {np.dtype(dtype)}", "SciPy", lambda a=a: (invert, a)
         yield f"numpy.inv indefinite {np.dtype(dtype)}", "SciPy", lambda a=a - turned: (invert, a)
+    # With several threads NumPy computes these.
+    yield "numpy.inv of any matrix", "NumPy", lambda: (invert, normal(400, 400))
     yield "inv_sqrtm by products", "NumPy", lambda: linalg("inv_sqrtm", definite(200), "newton-schulz")
     yield "inv_sqrtm, residual", "NumPy", lambda: (lambda a: trnpy.linalg.inv_sqrtm(a, full_output=True), definite(200))
     for n in (210, 420):

@@ -287,12 +287,34 @@ def _solve(
 
 
 ALONE: Mapping[str, Options] = {
-    "cholesky": _cholesky, "qr": _qr, "eigvalsh": functools.partial(eigenpairs, eigvals_only=True), "inv": _inv,
+    "cholesky": _cholesky, "qr": _qr, "eigvalsh": functools.partial(eigenpairs, eigvals_only=True),
     "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "lstsq": _lstsq,
 }  # fmt: skip
 BESIDE: Mapping[str, Options] = {"det": _det, "expm": _expm, "lu": _lu, "solve": _solve}
+_look_stacked_inv = stacked("inv")
+
+
+def look_inv(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
+    """A stack, or a matrix that SciPy 1.17 would overwrite in Fortran order: if it is symmetric, the process ends."""
+    a = args[0] if args else kwargs.get("a")
+    if type(a) is np.ndarray and a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1]):
+        converted = a.dtype.char not in "fdFD"
+        overwrites = args[1] if len(args) > 1 else kwargs.get("overwrite_a", False)
+        return _inv_in_c_order if converted or overwrites is not False else False
+    return _look_stacked_inv(args, kwargs)
+
+
+@conventions.uncounted
+def _inv_in_c_order(*args: Any, **kwargs: Any) -> Any:
+    """SciPy's inv of a copy in C order, which it does not overwrite (https://github.com/scipy/scipy/issues/26045)."""
+    if args:
+        return lapack.inv(np.ascontiguousarray(args[0]), *args[1:], **kwargs)
+    return lapack.inv(**kwargs | {"a": np.ascontiguousarray(kwargs["a"])})
+
+
 ROUTES = {
     f"scipy.linalg.{name}": HostRoute(stacked(name), way(options))
     for way, named in ((routed, ALONE), (beside, BESIDE))
     for name, options in named.items()
 }
+ROUTES["scipy.linalg.inv"] = HostRoute(look_inv, routed(_inv), unseen=1)
