@@ -68,7 +68,7 @@ def body():
         pass
 started = time.monotonic()
 code = child(body)
-print(time.monotonic() - started, code, lock._lock.acquire(timeout=0), flush=True)
+print(time.monotonic() - started, code, lock.acquire(timeout=0), flush=True)
 os._exit(0)
 """)
     assert 1 <= float(waited) < 15 and (code, again) == ("0", "False")
@@ -80,7 +80,7 @@ lock = _locks.Lock()
 with lock:
     pid = os.fork()
 free = []
-other = threading.Thread(target=lambda: free.append(lock._lock.acquire(timeout=5)))
+other = threading.Thread(target=lambda: free.append(lock.acquire(timeout=5)))
 other.start(); other.join()
 assert free == [True]
 if not pid:

@@ -30,14 +30,23 @@ class Blocks(Generic[T]):
         """Apply ``change`` to the current value, or to ``base`` if no block is open, until the block ends."""
         mine = (base, change)
         inside = change(self.value.get() or base)
-        self._open.set((*self._open.get(), mine))
-        self.value.set(inside)
         try:
-            yield inside
-        finally:
-            left = tuple(block for block in self._open.get() if block is not mine)
-            self._open.set(left)
+            try:
+                self._open.set((*self._open.get(), mine))
+                self.value.set(inside)
+                yield inside
+            finally:
+                self._close(mine)
+        finally:  # again, because an interrupt may end the first attempt at any line
+            self._close(mine)
+
+    def _close(self, mine: tuple[T, Callable[[T], T]]) -> None:
+        """Take the change of this block back, if it is still there."""
+        opened = self._open.get()
+        left = tuple(block for block in opened if block is not mine)
+        if len(left) < len(opened):
             self.value.set(functools.reduce(lambda value, block: block[1](value), left, left[0][0]) if left else None)
+            self._open.set(left)
 
 
 class Block:
@@ -50,9 +59,12 @@ class Block:
     def __enter__(self) -> None:
         if self._open is not None:
             raise RuntimeError("this block is already open: make another one")
-        block = self._make()
-        block.__enter__()
-        self._open = block
+        self._open = self._make()
+        try:
+            self._open.__enter__()
+        except BaseException:
+            self._open = None
+            raise
 
     def __exit__(self, *raised: Any) -> None:
         block, self._open = self._open, None

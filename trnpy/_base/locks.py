@@ -7,32 +7,30 @@ import os
 import threading
 import time
 import weakref
-from types import TracebackType
-from typing import ClassVar
+from _thread import RLock as _RLock
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
+T = TypeVar("T")
 WAIT_S = 1.0  # for which a fork waits for all locks together; a lock may be held while a device computes
 
 
-class Lock:
+class Lock(_RLock):  # type: ignore[misc]  # final in the type checker's stubs only
     """A re-entrant lock, because a signal handler may enter code that its own thread is executing.
 
-    A fork copies only the forking thread. That thread takes every lock first, so that no other thread is inside one. A
-    lock that it cannot get within WAIT_S is new in the child, where the data behind it may be half changed.
+    A fork copies only the forking thread. That thread takes every lock first, so that no other thread is inside one.
+    A lock that it cannot get within WAIT_S is new in the child, where the data behind it may be half changed.
+    A ``with`` statement enters and leaves it in C: an interrupt comes before or after, and leaves no lock behind.
     """
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         _Fork.locks[next(_Fork.numbers)] = self
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(*args)``, with the lock held. On one line: a tracer that raises at a line cannot keep the lock."""
+        with self: return function(*args)  # fmt: skip  # noqa: E701
 
 
 class _Fork:
@@ -51,19 +49,19 @@ def _living() -> list[Lock]:
 def _before() -> None:
     _Fork.one.acquire()
     deadline = time.monotonic() + WAIT_S
-    _Fork.taken = tuple(k for k in _living() if k._lock.acquire(timeout=max(deadline - time.monotonic(), 0)))
+    _Fork.taken = tuple(k for k in _living() if k.acquire(timeout=max(deadline - time.monotonic(), 0)))
 
 
 def _in_parent() -> None:
     taken, _Fork.taken = _Fork.taken, ()
     for lock in taken:
-        lock._lock.release()
+        lock.release()
     _Fork.one.release()
 
 
 def _in_child() -> None:
     for lock in {*_living()} - {*_Fork.taken}:
-        lock._lock = threading.RLock()
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as threading's own locks
     _in_parent()  # the child's only thread owns the locks that the forking thread acquired
 
 

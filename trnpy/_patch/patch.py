@@ -19,7 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from trnpy._base.context_settings import Block
 from trnpy._base.locks import Lock
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
 
 Names = str | Iterable[str] | None
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _select(names: Names) -> list[str]:
@@ -62,11 +64,17 @@ class _Installed:
     lock: Lock = field(default_factory=Lock)  # re-entrant, because unpatch() calls undo()
     # Hooks are never dropped: names imported while patched hold them, and must work when the patch comes again.
     hooks: dict[str, Hook] = field(default_factory=dict)
-    users: Counter[str] = field(default_factory=Counter)  # patches and blocks that need the hook of a name
+    uses: dict[object, frozenset[str]] = field(default_factory=dict)  # the names that each patch or open block needs
+    placed: set[str] = field(default_factory=set)  # names whose hooks have been put in place
     rebound: list[tuple[types.ModuleType, str, Hook]] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)  # made by patch() and in force, oldest first
     policy: Policy | None = None  # the process' policy before the first patch that changes it
     reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that trnpy's replace
+
+    @property
+    def users(self) -> Counter[str]:
+        """How many patches and open blocks need the hook of each name."""
+        return Counter(name for names in self.uses.values() for name in names)
 
     def in_place(self) -> dict[str, Hook]:
         """The hooks that are in use, by name."""
@@ -76,24 +84,34 @@ class _Installed:
 _here = _Installed()
 
 
-def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str]) -> None:
-    with _here.lock:
-        for name, op in rows.items():
-            if not _here.users[name]:
-                found, hook = resolve(name), _here.hooks.get(name)
-                if hook is None or (found is not hook.placed and found is not hook._original):
-                    # Other code may have replaced NumPy's function: then that is the original.
-                    hook = _here.hooks[name] = Hook(
-                        name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
-                    )
-                    if not hook.enters:
-                        Hooked.originals[id(found)] = found, name
-                hook.put()
-            _here.users[name] += 1
-        _pickle_originals()
-        for module, attribute, hook in _escaped(exclude) if rebind else ():
-            setattr(module, attribute, hook)
-            _here.rebound.append((module, attribute, hook))
+def _locked(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, which has the lock while it runs."""
+    return functools.partial(_here.lock.run, function)
+
+
+@_locked
+def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], use: object) -> None:
+    """Put the hooks of ``rows`` in place for ``use``. ``_uninstall(use)`` takes it back, also half done."""
+    users = _here.users
+    for name, op in rows.items():
+        if not users[name]:
+            found, hook = resolve(name), _here.hooks.get(name)
+            if hook is None or (found is not hook.placed and found is not hook._original):
+                # Other code may have replaced NumPy's function: then that is the original.
+                hook = _here.hooks[name] = Hook(
+                    name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
+                )
+                if not hook.enters:
+                    Hooked.originals[id(found)] = found, name
+    _here.uses[use] = frozenset(rows)
+    for name in rows:
+        if name not in _here.placed:
+            _here.placed.add(name)
+            _here.hooks[name].put()
+    _pickle_originals()
+    for module, attribute, hook in _escaped(exclude) if rebind else ():
+        _here.rebound.append((module, attribute, hook))
+        setattr(module, attribute, hook)
 
 
 def _referring(name: str, op: Op | None, found: Any) -> Op:
@@ -102,27 +120,29 @@ def _referring(name: str, op: Op | None, found: Any) -> Op:
     return op if op.reference is function else replace(op, original=function, theirs=op.reference is not found)
 
 
-def _uninstall(names: Iterable[str]) -> None:
-    with _here.lock:
-        covered = []
-        for name in names:
-            _here.users[name] -= 1
-            if _here.users[name]:
-                continue
-            hook = _here.hooks[name]
-            if not hook.take():
+@_locked
+def _uninstall(use: object) -> None:
+    """End ``use``, and put back the originals of which no other use needs the hook. To do it again changes nothing."""
+    _here.uses.pop(use, None)
+    users, covered = _here.users, []
+    for name in sorted(_here.placed):
+        hook = _here.hooks[name]
+        if not users[name]:
+            if not hook.take() and resolve(name) is not hook._original:
                 covered.append(name)
-            for module, attribute, theirs in [r for r in _here.rebound if r[2] is hook]:
-                if vars(module).get(attribute) is hook:
-                    setattr(module, attribute, hook._original)
-                _here.rebound.remove((module, attribute, theirs))
-        _pickle_originals()
+            _here.placed.discard(name)
+    for entry in [entry for entry in _here.rebound if not users[entry[2]._name]]:
+        module, attribute, hook = entry
+        if vars(module).get(attribute) is hook:
+            setattr(module, attribute, hook._original)
+        _here.rebound.remove(entry)
+    _pickle_originals()
     if covered:
         warnings.warn(
             f"{', '.join(covered)} has been replaced by {resolve(covered[0])!r} since trnpy patched it, "
             "and stays so; trnpy's hook below it is switched off",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -136,11 +156,12 @@ def _pickle_originals() -> None:
         _here.reducers[kind] = copyreg.dispatch_table.get(kind)
         copyreg.pickle(kind, functools.partial(_reduce_original, _here.reducers[kind]))
     for kind in _here.reducers.keys() - wanted:
-        earlier = _here.reducers.pop(kind)
+        earlier = _here.reducers[kind]
         if earlier is None:
-            del copyreg.dispatch_table[kind]
+            copyreg.dispatch_table.pop(kind, None)
         else:
             copyreg.pickle(kind, earlier)
+        del _here.reducers[kind]
 
 
 def _reduce_original(earlier: Callable[[Any], Any] | None, function: Any) -> Any:
@@ -213,19 +234,22 @@ def _packages(exclude: Iterable[str]) -> frozenset[str]:
 def _patched(
     rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
 ) -> Iterator[None]:
-    _install(rows, rebind, exclude)
+    def added(outer: Activation) -> Activation:
+        return Activation(outer.names | rows.keys(), outer.exclude | exclude)
+
+    use = object()
     try:
-
-        def added(outer: Activation) -> Activation:
-            return Activation(outer.names | rows.keys(), outer.exclude | exclude)
-
-        with (
-            blocks.block(ProcessActivation.activation, added),
-            policy(**changes) if changes else contextlib.nullcontext(),
-        ):
-            yield
-    finally:
-        _uninstall(rows)
+        try:
+            _install(rows, rebind, exclude, use)
+            with (
+                blocks.block(ProcessActivation.activation, added),
+                policy(**changes) if changes else contextlib.nullcontext(),
+            ):
+                yield
+        finally:
+            _uninstall(use)
+    finally:  # again, because an interrupt may end the first attempt at any line
+        _uninstall(use)
 
 
 def original() -> Block:
@@ -262,12 +286,30 @@ class Patch:
 
     def undo(self) -> None:
         """Take this patch back; RuntimeError if it has been undone already."""
-        with _here.lock:
-            if self not in _here.patches:
-                raise RuntimeError("this patch has been undone already")
-            _here.patches.remove(self)
-            _settle(bool(self.changes))
-            _uninstall(self.names)
+        _undo(self)
+
+
+@_locked
+def _undo(patch: Patch | None) -> None:
+    """Take back ``patch``, or the latest one."""
+    if patch is None:
+        if not _here.patches:
+            raise RuntimeError("unpatch(): no patch() is in force")
+        patch = _here.patches[-1]
+    if patch not in _here.patches:
+        raise RuntimeError("this patch has been undone already")
+    try:
+        _leave_out(patch)
+        _uninstall(patch)
+    finally:  # again, because an interrupt may end the first attempt at any line
+        _leave_out(patch)
+        _uninstall(patch)
+
+
+def _leave_out(patch: Patch) -> None:
+    """The process' activation and policy without ``patch``."""
+    _here.patches[:] = [other for other in _here.patches if other is not patch]
+    _settle(bool(patch.changes))
 
 
 def patch(
@@ -323,18 +365,23 @@ def patch_namespace(namespace: str) -> None:
     patch_rows({f"{namespace}.{name}": None for name in names_in(namespace)}, False, LIBRARIES, {})
 
 
+@_locked
 def patch_rows(
     rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
 ) -> Patch:
     """``patch`` with given rows, which need not be NumPy's or SciPy's. None stands for the row of that name."""
-    with _here.lock:
-        if changes:
-            changed(process_policy(), changes, "patch")
-        new = Patch(frozenset(rows), exclude, changes)
-        _install(rows, rebind, exclude)
+    if changes:
+        changed(process_policy(), changes, "patch")
+    new = Patch(frozenset(rows), exclude, changes)
+    try:
+        _install(rows, rebind, exclude, new)
         _here.patches.append(new)
         _settle(bool(changes))
-    return new
+        return new
+    except BaseException:  # an interrupt, or a warning about a name that cannot be patched: then nothing is
+        _leave_out(new)
+        _uninstall(new)
+        raise
 
 
 def unpatch() -> None:
@@ -353,10 +400,7 @@ def unpatch() -> None:
     >>> trnpy.is_patched()
     False
     """
-    with _here.lock:
-        if not _here.patches:
-            raise RuntimeError("unpatch(): no patch() is in force")
-        _here.patches[-1].undo()
+    _undo(None)
 
 
 def _settle(policy_too: bool) -> None:
@@ -364,9 +408,9 @@ def _settle(policy_too: bool) -> None:
     names = frozenset[str]().union(*(p.names for p in _here.patches))
     exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
     ProcessActivation.activation = Activation(names, exclude) if names else NOTHING
-    if policy_too:
-        base = _here.policy or process_policy()
-        changing = [p.changes for p in _here.patches if p.changes]
+    changing = [p.changes for p in _here.patches if p.changes]
+    if policy_too and (changing or _here.policy):
+        base = _here.policy = _here.policy or process_policy()  # first: an interrupt may follow at any line
         set_process_policy(functools.reduce(changed, changing, base))
         _here.policy = base if changing else None
 

@@ -408,33 +408,40 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     Attention.asked = True
     ledger = Ledger(title, measure_routes=measure_routes)
     ledger.instance = INSTANCES.get(current_policy().machine)
-    with ProcessLedger.lock:
-        ProcessLedger.opened += (ledger,)
-        ProcessLedger.ledger = ledger
-    watch(_samples)
     try:
-        yield ledger
-    finally:
-        with ProcessLedger.lock:
-            _close(ledger)
+        try:
+            ProcessLedger.lock.run(_open, ledger)
+            watch(_samples)
+            yield ledger
+        finally:
+            ProcessLedger.lock.run(_close, ledger)
+    finally:  # again, because an interrupt may end the first attempt at any line
+        ProcessLedger.lock.run(_close, ledger)
 
 
 def _samples() -> Samples | None:
     return ProcessLedger.ledger.samples if ProcessLedger.ledger is not None else None
 
 
+def _open(ledger: Ledger) -> None:
+    ProcessLedger.opened += (ledger,)
+    ProcessLedger.ledger = ledger
+
+
 def _close(ledger: Ledger) -> None:
-    """Close ``ledger``. Blocks of several threads may end in any order."""
+    """Close ``ledger``, if it is open. Blocks of several threads may end in any order."""
+    if not any(opened is ledger for opened in ProcessLedger.opened):
+        return
     place = ProcessLedger.opened.index(ledger)
     before, after = ProcessLedger.opened[:place], ProcessLedger.opened[place + 1 :]
     ledger.closed = time.perf_counter()
+    ProcessLedger.ledger, ProcessLedger.last = (before + after)[-1] if before + after else None, ledger
+    ProcessLedger.opened = before + after
     # First pass on this ledger's own calls: those of ledgers opened later reach ``before`` when these are closed.
     if before:
         before[-1].absorb(ledger)
     for later in after:
         ledger.absorb(later)
-    ProcessLedger.opened = before + after
-    ProcessLedger.ledger, ProcessLedger.last = ProcessLedger.opened[-1] if ProcessLedger.opened else None, ledger
 
 
 def report() -> Ledger:
