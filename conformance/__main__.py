@@ -24,6 +24,10 @@ def main(arguments: list[str]) -> int:
     # Before trnpy is imported, which reads the variable once.
     if "--small-tiles" in arguments or ("--forced" in arguments and "--full-tiles" not in arguments):
         os.environ.setdefault("TRNPY_TILE", SMALL)
+    if arguments[:1] == ["mutate"] and any(argument.partition("=")[0] == "--random" for argument in arguments):
+        from conformance._campaign import main as campaign_main
+
+        return campaign_main(arguments[1:])
     if arguments[:1] == ["mutate"]:
         from conformance._mutate import main as mutate_main
 

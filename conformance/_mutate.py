@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m conformance mutate",
         description="Plants mutations, runs the tests that reach each, and prints which test killed it.",
-        epilog=f"Without arguments: {' '.join(OWN)}, then {', '.join(UPSTREAM)} with small tiles.",
+        epilog="--random N draws mutations from the code instead (--random N --help). "
+        f"Without arguments: {' '.join(OWN)}, then {', '.join(UPSTREAM)} with small tiles.",
     )
     p.add_argument("--own", metavar="ARGUMENTS", help="of pytest, in one string: tests of this package")
     p.add_argument("--upstream", metavar="ARGUMENTS", help="in one string: a suite, and arguments of pytest")

@@ -1,0 +1,170 @@
+"""``python -m conformance mutate --random``: what is drawn, which tests run, and what is reported."""
+
+import ast
+
+import pytest
+
+from conformance import _campaign
+from conformance._covering import covering, stored
+from conformance._draw import KINDS, Source, draw, mutations
+
+CODE = '''
+"""A package of one module."""
+
+LIMIT = 2**24
+
+
+def scaled(a, factor=1, *, lower=True):
+    """Not mutated: 1 < 2."""
+    if factor > LIMIT:
+        raise ValueError(f"factor {factor} is above {LIMIT + 1}")
+    b = a.copy()
+    check(b)
+    b[0] = difference(factor, 2)
+    return helper(b, lower=lower)
+
+
+def helper(b, lower=False):
+    return sorted(b) if lower else b
+
+
+def check(b):
+    if not b:
+        raise ValueError("empty")
+
+
+def difference(x, y):
+    try:
+        return x - y
+    except TypeError as why:
+        raise ValueError("no numbers") from why
+
+
+def wait(n):
+    while n:
+        n -= 1
+    return n
+'''
+TESTS = """
+import pytest
+from pkg.area.module import difference, scaled, wait
+
+def test_scaled():
+    a = [3, 1]
+    assert scaled(a, 9) == [1, 7] and a == [3, 1]
+    assert scaled(a, 9, lower=False) == [7, 1]
+
+def test_limit():
+    assert scaled([1], 2**24) == [2**24 - 2]
+    for wrong in (2**24 + 1, 2**25):
+        with pytest.raises(ValueError):
+            scaled([1], wrong)
+
+def test_wait():
+    wait(3)
+"""
+LOOSE = "def test_nothing():\n    assert True\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    root = tmp_path / "project"
+    (root / "pkg" / "area").mkdir(parents=True)
+    (root / "tests" / "area").mkdir(parents=True)
+    for file in ("pkg/__init__.py", "pkg/area/__init__.py"):
+        (root / file).write_text("")
+    (root / "pkg/area/module.py").write_text(CODE)
+    (root / "tests/area/test_module.py").write_text(TESTS)
+    (root / "tests/area/test_loose.py").write_text(LOOSE.encode().decode("unicode_escape"))
+    return root
+
+
+def drawn(root):
+    return list(mutations(Source(root / "pkg/area/module.py", root)))
+
+
+def test_each_kind_is_drawn_and_each_mutation_is_another_program(project):
+    path = project / "pkg/area/module.py"
+    found, before = drawn(project), ast.dump(ast.parse(CODE))
+    assert {m.kind for m in found} == KINDS.keys()
+    edits = {m.name.partition(": ")[2] for m in found}
+    for edit in (
+        "factor > LIMIT -> factor >= LIMIT", "2**24 -> (2 * (2**24))", "a.copy() -> a", "sorted(b) -> (b)",
+        "helper(b, lower=lower) -> helper(b)", "difference(factor, 2) -> difference(2, factor)", "check(b) -> pass",
+        "x - y -> (x + y)", "True -> False", 'raise ValueError("empty") -> pass', "not b -> (b)",
+    ):  # fmt: skip
+        assert edit in edits or edit == "True -> False", edit  # defaults of parameters are left
+    for mutation in found:
+        changed = mutation.applied(path.read_bytes()).decode()
+        assert changed[mutation.start :].startswith(mutation.new)
+        assert ast.dump(ast.parse(changed)) != before, mutation.name
+    assert not any("Not mutated" in m.old and m.kind != "guard dropped" for m in found)
+    assert not any("above" in m.old and m.kind not in ("exception swallowed", "guard dropped") for m in found)
+
+
+def test_a_seed_draws_the_same_mutations_and_another_one_others(project):
+    files = [project / "pkg/area/module.py"]
+    first, again, other = (draw(files, project, 12, seed) for seed in (1, 1, 2))
+    assert first == again != other and len(set(first)) == 12
+    every = draw(files, project, 10_000, 0)
+    assert sorted(every) == sorted(drawn(project))  # no more than there are, each once
+
+
+def test_the_map_names_the_tests_that_execute_a_line(project, tmp_path, capsys):
+    tests = _campaign.tests_of(project, ["area"])
+    maps = stored(project, "pkg", tests, tmp_path / "maps")
+    assert capsys.readouterr().out.count("mapping ") == 2
+
+    def names(line, last=None):
+        found = covering(maps, project, "pkg/area/module.py", line, last or line)
+        return {name.partition("::")[2] for _, name in found}
+
+    line_of = {text: i for i, text in enumerate(CODE.splitlines(), 1)}
+    assert names(line_of["        n -= 1"]) == {"test_wait"}
+    assert names(line_of["    b = a.copy()"]) == {"test_scaled", "test_limit"}
+    assert names(line_of["LIMIT = 2**24"]) == {"test_scaled", "test_limit", "test_wait"}  # at the import: all
+    assert stored(project, "pkg", tests, tmp_path / "maps") == maps and not capsys.readouterr().out
+    with (project / "pkg/area/module.py").open("a") as file:
+        file.write("\n")
+    assert names(line_of["        n -= 1"]) == {"test_scaled", "test_limit", "test_wait"}  # the lines may have moved
+
+
+def test_what_becomes_of_a_mutation_is_told(project, tmp_path):
+    maps = stored(project, "pkg", _campaign.tests_of(project, ["area"]), tmp_path / "maps")
+    of_name = {m.name.partition("module.py ")[2]: m for m in drawn(project)}
+
+    def judged(name, equivalent=None):
+        return _campaign.judged(of_name[name], project, maps, project, 20.0, equivalent or {})
+
+    for killed, test in (
+        ("scaled: a.copy() -> a", "test_scaled"), ("helper: sorted(b) -> (b)", "test_scaled"),
+        ("module: 2**24 -> (2 * (2**24))", "test_limit"), ("scaled: factor > LIMIT -> factor >= LIMIT", "test_limit"),
+    ):  # fmt: skip
+        assert judged(killed) == ("killed", f"tests/area/test_module.py::{test}")
+    survived = judged('check: raise ValueError("empty") -> pass')
+    assert survived == ("survived", "3 of 3 tests that execute it passed")
+    slow = of_name["wait: 1 -> (1 + 1)"].name
+    assert judged("wait: 1 -> (1 + 1)", {slow: "speed: x"}) == ("only speed", "x")
+    assert judged("wait: 1 -> (1 + 1)", {slow: "a reason"}) == ("equivalent", "a reason")
+    assert (project / "pkg/area/module.py").read_text() == CODE
+
+
+def test_a_test_that_fails_by_itself_kills_nothing(project, tmp_path):
+    (project / "tests/area/test_module.py").write_text(TESTS.replace("[2**24 - 2]", "[0]"))
+    maps = stored(project, "pkg", _campaign.tests_of(project, ["area"]), tmp_path / "maps")
+    mutation = next(m for m in drawn(project) if m.name.endswith("factor > LIMIT -> factor >= LIMIT"))
+    outcome, detail = _campaign.judged(mutation, project, maps, project, 20.0, {})
+    assert (outcome, detail.partition("::")[2]) == ("not judged", "test_limit fails without the mutation")
+
+
+def test_the_command_prints_a_line_for_each_and_fails_if_one_survives(project, tmp_path, capsys):
+    arguments = ["--area", "area", "--root", str(project), "--package", "pkg", "--cache", str(tmp_path / "maps")]
+    (project / "tests/area/test_module.py").write_text(
+        "from pkg.area import module\n\ndef test_loose():\n    module.wait(3)\n"
+    )
+    assert _campaign.main(["--random", "3", "--list", *arguments]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert _campaign.main(["--random", "2", *arguments, "--seed", "1"], {}) == _campaign.SURVIVED
+    said = capsys.readouterr().out
+    assert "1 SURVIVED: " in said and "2 SURVIVED: " in said
+    assert said.splitlines()[-2:] == ["2 survived", "killed 0 of 2 that change results, 0 %"]
