@@ -142,7 +142,7 @@ def _uninstall(use: object) -> None:
             f"{', '.join(covered)} has been replaced by {resolve(covered[0])!r} since trnpy patched it, "
             "and stays so; trnpy's hook below it is switched off",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
