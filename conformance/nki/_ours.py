@@ -150,11 +150,6 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "probes.rounding": (_case((128, 64)),),
     "probes.sums_of_loops": (_case(_digits(3, 128 * 128), _digits(128, 64)),),
     "probes.transposes": (_case(_digits(128, 128)),),
-    "sampled_matmul": (
-        _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8)),
-        _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8), (256, 128), _integers(1, 8)),
-    ),
-    "scale_combine": (_case(_integers(3, 200, 300), (200, 1), (1, 300)),),
     "schwarz_screened_spmm": (
         _case((512, 150), (512, 64), (1, 150), m_tiles=1, k_tiles=1),
         _case(_digits(7, 512, 150), _digits(7, 512, 64), (1, 150), m_tiles=1, k_tiles=1),

@@ -1,0 +1,1 @@
+"""Memories, tensors, data types, and the record of all instructions."""

@@ -1,0 +1,1 @@
+"""The rules of the hardware and of the compiler, with the front ends for which they hold."""

@@ -1,0 +1,1 @@
+"""The cost model: durations, dependencies, and the schedule of the engines."""

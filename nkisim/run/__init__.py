@@ -1,0 +1,1 @@
+"""Loads a kernel file and runs it on each core."""

@@ -12,7 +12,7 @@ import pytest
 
 from trnpy._call.dispatch import Decision, Reason
 from trnpy._report.ledger import Ledger
-from trnpy._report.page import LANES, MEANING, ROWS, page
+from trnpy._report.page import LANES, ROWS, page
 from trnpy._report.pictures import ticks
 from trnpy._report.units import duration, place
 
@@ -163,7 +163,9 @@ def test_every_bar_says_whether_it_is_measured_predicted_or_modelled(name):
 
 
 def test_every_reason_has_a_meaning():
-    assert set(MEANING) == {str(reason) for reason in Reason}
+    sentences = [reason.meaning for reason in Reason]
+    assert len(set(sentences)) == len(sentences) and all(re.match(r"(Host|Device): .+[^ ]\.$", s) for s in sentences)
+    assert all(f"{reason.name}\n" in Reason.__doc__ and reason.meaning in Reason.__doc__ for reason in Reason)
 
 
 @pytest.mark.parametrize("elapsed_s", [3e-5, 0.0017, 1.0, 7.3, 34.0, 5000.0])

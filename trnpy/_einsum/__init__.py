@@ -1,0 +1,1 @@
+"""NumPy's products: matmul, dot, inner, tensordot, einsum, kron and lists of them."""

@@ -1,0 +1,1 @@
+"""The kernels, and the runtimes that launch them."""

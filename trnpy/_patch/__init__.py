@@ -1,0 +1,1 @@
+"""Replaces NumPy's and SciPy's functions, and puts them back."""

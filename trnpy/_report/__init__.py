@@ -1,0 +1,1 @@
+"""What ran where, why, and how long."""

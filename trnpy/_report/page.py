@@ -10,6 +10,7 @@ from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._base.records import record
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
+from trnpy._report.reasons import meaning
 from trnpy._report.run_record import Run
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
 from trnpy._report.small_calls import Call
@@ -24,30 +25,6 @@ ROWS = 300  # lines of the program in the table: as many as a browser sorts at o
 LANE = 40  # height in pixels, the same as in the style sheet
 LANES = 6  # for threads; all beyond share the last
 TICK = 7  # height in pixels of calls that are shorter than THINNEST
-
-MEANING = {
-    "faster": "the model says the device is faster, transfers included",
-    "forced": "sent down the device path because the policy says so",
-    "route": "another way on the host gives the same result sooner",
-    "small": "launching a kernel alone would take longer",
-    "memory_bound": "moving the operands to the device and back would take longer",
-    "slower": "the engines of the device would take longer",
-    "dtype": "no device path for this type of numbers",
-    "layout": "no device path for this shape or memory layout",
-    "param": "no device path for this option",
-    "value": "values that need the host: not finite, singular, or not positive definite",
-    "subclass": "not exactly a numpy.ndarray",
-    "excluded_caller": "called from inside NumPy or SciPy",
-    "no_path": "this function has no path on a device",
-    "no_device": "this machine has no device; the what-if says what one would do",
-    "no_launch": "the device path had nothing to launch",
-    "not_compiled": "compiling the kernel for this shape would take longer",
-    "oom": "the device ran out of memory",
-    "policy": "a setting keeps it on the host",
-    "accuracy": "the device's result was not accurate enough, and was computed again",
-    "error": "the device failed, and the host computed the result",
-}
-
 
 LEGEND = (
     '<p class="legend"><span><i class="other"></i>outside accelerated functions</span>'
@@ -354,7 +331,8 @@ def ranks(ledger: Run) -> str:
 def reasons(ledger: Run) -> str:
     """The meaning of each reason in this run, and the number of its calls."""
     rows = "".join(
-        f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
+        f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td>'
+        f'<td data-k="means">{html.escape(meaning(t.reason))}</td>'
         f'<td data-k="for example">{html.escape(t.detail)}</td>'
         f'<td class="n" data-k="calls">{t.calls:,}</td><td class="n" data-k="measured">{took(t)}</td></tr>'
         for t in merged(ledger.tallies, "reason")

@@ -12,75 +12,59 @@ from trnpy._report.html_table import table
 
 
 class Reason(StrEnum):
-    """Why a call ran where it ran.
+    """Why a call ran where it ran. ``meaning`` explains it in a sentence.
 
     Attributes
     ----------
-    FASTER
-        Device: the model predicts fewer seconds than for the host.
-    FORCED
-        Device: ``policy(force=True)``.
-    ROUTE
-        Host: another method with the same result is faster than the reference function.
-    SMALL
-        Host: launching a kernel takes longer than the whole call.
-    MEMORY_BOUND
-        Host: moving the operands to the device takes longer.
-    SLOWER
-        Host: the device would compute longer.
-    DTYPE, LAYOUT, PARAM
-        Host: the device path does not cover this dtype, this shape or memory layout, or this option.
-    VALUE
-        Host: the values do not allow the device path: not finite, singular, not positive definite.
-    SUBCLASS
-        Host: an operand is not exactly a numpy.ndarray.
-    EXCLUDED_CALLER
-        Host: NumPy, SciPy or an excluded package made the call.
-    NO_PATH
-        Host: the function has no path on a device. `explain` says so, and the error of trnpy's own name for it under
-        ``fallback="raise"``; otherwise NumPy's or SciPy's function runs and nothing is recorded.
-    NO_DEVICE
-        Host: there is no device.
-    NO_LAUNCH
-        Host: the device path left everything to the host, such as the only panel of a small matrix.
-    NOT_COMPILED
-        Host: compiling the kernel takes longer than the call would save.
-    OOM
-        Host: the device ran out of memory.
-    POLICY
-        Host: a setting of `Policy` says so.
-    ACCURACY
-        Host: the device's result was not accurate enough.
-    ERROR
-        Host: the device failed.
-
+    meaning : str
+        Where the call ran and why.
+    {members}
     Examples
     --------
     >>> import trnpy
-    >>> str(trnpy.Reason.NO_DEVICE)
-    'no_device'
+    >>> str(trnpy.Reason.NO_DEVICE), trnpy.Reason.OOM.meaning
+    ('no_device', 'Host: the device ran out of memory.')
     """
 
-    FASTER = "faster"
-    FORCED = "forced"
-    ROUTE = "route"
-    SMALL = "small"
-    MEMORY_BOUND = "memory_bound"
-    SLOWER = "slower"
-    DTYPE = "dtype"
-    LAYOUT = "layout"
-    PARAM = "param"
-    VALUE = "value"
-    SUBCLASS = "subclass"
-    NO_PATH = "no_path"
-    EXCLUDED_CALLER = "excluded_caller"
-    NO_DEVICE = "no_device"
-    NO_LAUNCH = "no_launch"
-    NOT_COMPILED = "not_compiled"
-    OOM = "oom"
-    POLICY = "policy"
-    ACCURACY = "accuracy"
-    ERROR = "error"
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Reason:
+        made = str.__new__(cls, value)
+        made._value_, made.meaning = value, meaning
+        return made
+
+    FASTER = "faster", "Device: the model predicts fewer seconds than for the host, transfers included."
+    FORCED = "forced", "Device: ``policy(force=True)`` sends every supported call to it."
+    ROUTE = "route", "Host: another method gives the same result faster than the original function."
+    SMALL = "small", "Host: launching a kernel takes longer than the whole call."
+    MEMORY_BOUND = "memory_bound", "Host: moving the operands to the device and back takes longer than the call."
+    SLOWER = "slower", "Host: the device would compute longer."
+    DTYPE = "dtype", "Host: no device path covers this dtype."
+    LAYOUT = "layout", "Host: no device path covers this shape or memory layout."
+    PARAM = "param", "Host: no device path covers this option."
+    VALUE = "value", "Host: the values need it: not finite, singular, or not positive definite."
+    SUBCLASS = "subclass", "Host: an operand is not exactly a numpy.ndarray."
+    NO_PATH = "no_path", "Host: this function has no path on a device."
+    EXCLUDED_CALLER = "excluded_caller", "Host: NumPy, SciPy or an excluded package made the call."
+    NO_DEVICE = "no_device", "Host: there is no device; the what-if models one."
+    NO_LAUNCH = "no_launch", "Host: the device path left everything to it, such as the only panel of a small matrix."
+    NOT_COMPILED = "not_compiled", "Host: compiling the kernel takes longer than the call would save."
+    OOM = "oom", "Host: the device ran out of memory."
+    POLICY = "policy", "Host: a setting of `Policy` says so."
+    ACCURACY = "accuracy", "Host: the device's result was not accurate enough."
+    ERROR = "error", "Host: the device failed."
+
+
+# Each reason is explained once, above; help() and the docs list them from there.
+if Reason.__doc__:  # python -OO drops docstrings
+    _indent = Reason.__doc__.partition("{members}")[0].rpartition("\n")[2]  # none from Python 3.13 on
+    _listed = f"\n{_indent}".join(f"{reason.name}\n{_indent}    {reason.meaning}" for reason in Reason)
+    Reason.__doc__ = Reason.__doc__.replace("{members}", _listed)
+
+
+def meaning(code: str) -> str:
+    """The sentence that explains a reason, given its code such as "no_device"."""
+    return next(reason.meaning for reason in Reason if reason == code)
 
 
 # Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.

@@ -1,0 +1,1 @@
+"""What a process was told and what it measured."""

@@ -37,7 +37,6 @@ SEVEN = {"width": 8, "places": tuple(range(6, -1, -1))}
             "float64_round", (Specification((4, N, N), np.int32), Specification((N, 1)), Specification((1, N))), {},
             False,
         ),
-        ("scale_combine", (Specification((3, N, N), np.int32), Specification((N, 1)), Specification((1, N))), {}, True),
         ("batched_matmul", (Specification((4096, 256, 256)),) * 2, {}, False),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -1,6 +1,5 @@
-"""csr_spmm.py and sampled_matmul.py against their twins: edges, duplicates, order, limits, lint, model."""
+"""csr_spmm.py against its twin: edges, duplicates, order, limits, lint, model."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -10,11 +9,10 @@ from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
-from trnpy._nki.kernels.sparse import csr_spmm_reference, sampled_matmul_reference
+from trnpy._nki.kernels.sparse import csr_spmm_reference
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST
 
-GATHER, SAMPLED = (load_kernel(source(name), name) for name in ("csr_spmm", "sampled_matmul"))
-BF16 = np.dtype(ml_dtypes.bfloat16)
+GATHER = load_kernel(source("csr_spmm"), "csr_spmm")
 EPS = 2.0**-23
 TILE = 128
 
@@ -46,12 +44,8 @@ def test_any_legal_order_of_gathers_gives_the_same(seed):
 
 @pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_lint_finds_no_error(target):
-    gathered, sampled = (
-        lint_launch(GATHER, groups(2, 7, 40), {"length": 7}, target=target),
-        lint_launch(SAMPLED, places(4, 200), target=target),
-    )
-    files = (lint_file(source(name)) for name in ("csr_spmm", "sampled_matmul"))
-    assert not errors((*gathered, *sampled, *(f for found in files for f in found)))
+    launched = lint_launch(GATHER, groups(2, 7, 40), {"length": 7}, target=target)
+    assert not errors((*launched, *lint_file(source("csr_spmm"))))
 
 
 @pytest.mark.parametrize("length", [2, LONGEST])
@@ -72,40 +66,7 @@ def test_modelled_seconds_of_a_group_on_trn2():
     assert 1.5e-6 <= group_s <= 3e-6
 
 
-def places(count, k, dtype="f4", masks=0):
-    rng = np.random.default_rng([count, k])
-    a, b = (rng.standard_normal((k, extent)).astype(dtype) for extent in (3 * TILE, 2 * TILE + 5))
-    left, right = (
-        rng.integers(0, extent - TILE + 1, (1, count)).astype(np.int32) for extent in (a.shape[1], b.shape[1])
-    )
-    if not masks:
-        return a, b, left, right
-    pictures = rng.integers(0, 2, (masks * TILE, TILE)).astype("f4")
-    return a, b, left, right, pictures, rng.integers(0, masks, (1, count)).astype(np.int32) * TILE**2
-
-
-@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
-@pytest.mark.parametrize("masks", [0, 2])
-@pytest.mark.parametrize("count, k", [(4, 1), (8, 128), (12, 200), (4, 2048)])
-def test_tiles_that_a_pattern_names(count, k, masks, dtype):
-    arrays = places(count, k, dtype, masks)
-    ours = run(SAMPLED, arrays).outputs
-    bound = sampled_matmul_reference.sampled_matmul(*(np.abs(x) for x in arrays[:2]), *arrays[2:])
-    assert (np.abs(ours - sampled_matmul_reference.sampled_matmul(*arrays)) <= k * EPS * bound).all()
-
-
-def test_the_largest_launch_of_tiles_fits():
-    count = sampled_matmul_reference.SLOTS
-    arrays = (
-        *(Specification((sampled_matmul_reference.DEEPEST, 8192)),) * 2, *(Specification((1, count), np.int32),) * 2,
-        Specification((count * TILE, TILE)), Specification((1, count), np.int32),
-    )  # fmt: skip
-    trace = run(SAMPLED, arrays, mode="trace").trace
-    assert len(trace.instructions) < 500
-    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
-
-
-def test_what_they_refuse():
+def test_what_it_refuses():
     values, row_of, columns, x = groups(1, 2, 40)
     for bad in ((values[:100], row_of, columns, x), (values, row_of, columns.astype(np.int64), x),
                 (values, row_of, columns, np.tile(x, 60)), (values, row_of, columns, x.astype("f8"))):  # fmt: skip
@@ -114,8 +75,3 @@ def test_what_they_refuse():
     for length in (0, 3, 128):
         with pytest.raises(ValueError, match="expected"):
             csr_spmm_reference.check(values, row_of, columns, x, length)
-    a, b, left, right = places(4, 20)
-    for bad in ((a[:3], b, left, right), (a, b.astype("f8"), left, right), (a, b, left[:, :3], right[:, :3]),
-                (a, b, left + 3 * TILE, right)):  # fmt: skip
-        with pytest.raises(ValueError, match="expected"):
-            sampled_matmul_reference.check(*bad)

@@ -59,7 +59,6 @@ def short_programs(name, turn):
             {"m_tiles": 1},
             40,
         ),
-        ("scale_combine", (integers("i4", 3, 700, 90), numbers(700, 1), numbers(1, 90)), {}, 80),
         ("trsm", (np.tril(numbers(300, 300)) + 20 * np.eye(300, dtype="f4"), numbers(300, 2100)), {"tiles": 1}, 25),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -11,10 +11,10 @@ from trnpy._base.records import record
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
     "products": "abs_bound axpby batched_matmul digits_matmul digits_split float64_digits float64_round matmul probes "
-    "scale_combine syrk transpose words_matmul words_sum",
+    "syrk transpose words_matmul words_sum",
     "spectra": "jacobi_sweep orthonormal_polar polynomial_sign projected_matrix",
     "solves": "cg_iterations gmres_steps trsm",
-    "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm sampled_matmul",
+    "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm",
     "chem": "ao_to_mo mp2_energy schwarz_screened_spmm",
     "ranks": "exchange",
 }

@@ -168,10 +168,6 @@ def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, length: int) -> 
     return (((values.shape[1] // length * TILE, x.shape[1]), FLOAT32),)
 
 
-def _sampled_matmul(a: Any, b: Any, left_at: Any, *_: Any) -> Outputs:
-    return (((left_at.shape[1] * TILE, TILE), FLOAT32),)
-
-
 def _cg_iterations(
     tiles: Any, column_of: Any, row_of: Any, first_row: Any, x: Any, *_: Any, most: int = 32
 ) -> Outputs:  # fmt: skip
@@ -180,10 +176,6 @@ def _cg_iterations(
 
 def _gmres_steps(tiles: Any, column_of: Any, row_of: Any, first_row: Any, r: Any, *_: Any, most: int = 20) -> Outputs:
     return (r.shape, FLOAT32), (r.shape, FLOAT32), ((1, most), FLOAT32)
-
-
-def _scale_combine(x: Any, rows: Any, columns: Any) -> Outputs:
-    return ((x.shape[1:], FLOAT32),)
 
 
 def _exchange(rows: Any, group: Any) -> Outputs:
@@ -210,13 +202,13 @@ def _byte_reads(x: Any, width: int) -> Outputs:
 TABLE: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
     {
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
-        "axpby": _axpby, "transpose": _transpose, "scale_combine": _scale_combine, "digits_split": _digits_split,
+        "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split,
         "float64_digits": _float64_digits, "float64_round": _float64_round, "digits_matmul": _digits_matmul,
         "words_matmul": _words_matmul, "words_sum": _words_sum,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
         "projected_matrix": _projected_matrix, "cg_iterations": _cg_iterations, "gmres_steps": _gmres_steps,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm,
-        "sampled_matmul": _sampled_matmul, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
+        "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
         "schwarz_screened_spmm": _schwarz_screened_spmm, "exchange": _exchange,
         "probes.exact_sums": _sums, "probes.float32_products": _sums, "probes.rounding": _answers(2),
         "probes.integer_sums": _answers(1), "probes.byte_reads": _byte_reads, "probes.denormals": _answers(2),

@@ -1,0 +1,1 @@
+"""Kernels of eigenvalue and singular value problems."""
