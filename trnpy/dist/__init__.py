@@ -9,12 +9,12 @@ from typing import Any
 _LAZY = {
     **dict.fromkeys(("Communicator", "MismatchedCalls"), "_collectives"),
     **dict.fromkeys(("comm", "threads"), "_start"),
-    "cores": "_cores",
+    "cores": "_core_transport",
     **dict.fromkeys(("Sharded", "gather", "scatter"), "_sharded"),
     **dict.fromkeys(("SparseRows", "scatter_rows"), "_sparse"),
     "load": "_files",
     "linalg": "linalg",
-    **dict.fromkeys(("einsum", "einsum_plan", "matmul", "multi_einsum", "tensordot"), "_products"),
+    **dict.fromkeys(("einsum", "einsum_plan", "matmul", "multi_einsum", "tensordot"), "_sharded_products"),
 }
 __all__ = [*_LAZY]
 
