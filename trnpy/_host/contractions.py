@@ -63,9 +63,17 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
+    if plain and 2 < len(arrays) == len(args) - 1 and _alike(args[0]) and all(a.flags.c_contiguous for a in arrays):
+        return c_einsum  # one line, which a route can only read more often
     if {a.dtype.char for a in arrays} <= EXACT:
         return _without_blas(*arrays[-2:])
     return kwargs.get("optimize", False) is False
+
+
+@functools.lru_cache(maxsize=4096)
+def _alike(subscripts: str) -> bool:
+    """Whether all operands have the same labels."""
+    return len({*subscripts.partition("->")[0].split(",")}) == 1
 
 
 def _direct_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
