@@ -16,8 +16,10 @@ from trnpy._call.decisions import Problem
 from trnpy._call.guards import c_einsum
 from trnpy._call.host_table import HostRoute
 from trnpy._einsum.grammar import WITHOUT_BLAS
+from trnpy._einsum.product import extent
 from trnpy._host import integer, pairwise
 from trnpy._host.pairwise import SMALL
+from trnpy._settings.host_rates import HostRates
 from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
 EXACT = frozenset(WITHOUT_BLAS)
+MATRIX_S = 0.15e-6  # of each call of BLAS that NumPy's matmul makes for a stack
 INTEGER_SMALL = volume(1_000_000)  # elements of one operand times those of the other, which are never looked at
 # Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
 DENSE = 1 / 32
@@ -95,7 +98,12 @@ def _exact(problem: Contraction, product: integer.Product, plain: bool = False) 
     if problem.cost.kind != "integer":
         return problem
     route = (integer.half_route if problem.dtype.char == "e" else integer.route)(problem, product)
-    return replace(problem, route=route if plain else replace(route, again=None))
+    called_s = MATRIX_S * extent(problem.plan.sizes, problem.plan.steps[0].batch)
+
+    def seconds(rates: HostRates) -> float:
+        return route.seconds(rates) + called_s
+
+    return replace(problem, route=replace(route, seconds=seconds, again=route.again if plain else None))
 
 
 def _product(prepare: Callable[..., Contraction], *args: Any, product: integer.Product, **kwargs: Any) -> Contraction:

@@ -16,7 +16,8 @@ from trnpy._settings.host_rates import HostRates
 from trnpy._settings.tile import area
 from trnpy.linalg._matrices import mirror
 
-SYRK_LEAST = area(512 * 512)  # elements, measured (benchmarks/linalg)
+# Elements: 300 x 300 gains 1.3 to 1.4, 300 x 150 1.1 to 1.2 (Haswell and SkylakeX kernels, one thread, 2026-11-28).
+SYRK_LEAST = area(300 * 300)
 
 
 def by_syrk(problem: Any) -> Route | None:
@@ -26,7 +27,7 @@ def by_syrk(problem: Any) -> Route | None:
         return None
 
     def seconds(rates: HostRates) -> float:
-        mirrored: float = 2 * cost.bytes_out / rates.copy_bytes_per_s * 2  # both triangles, read and written
+        mirrored: float = 2 * cost.bytes_out / rates.copy_bytes_per_s  # a triangle with strides, the other without
         return rates.seconds("matmul", cost.n, cost.flops / 2, dtype) + mirrored + ROUTE_S
 
     def run() -> np.ndarray:
