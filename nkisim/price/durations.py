@@ -176,9 +176,9 @@ def _per_element(instruction: Instruction, machine: Hardware) -> float:
 
 
 def _mixed(instruction: Instruction) -> bool:
-    """Whether two tiles of SBUF that a Vector instruction reads have different types."""
-    tiles = [o for o in instruction.reads if free_size(o) > 1 and o.region.buffer == "sbuf"]
-    return instruction.opcode in TWO_INPUTS and len({o.dtype for o in tiles}) > 1
+    """Whether a Vector instruction reads a tile of float32 and one of a narrower float, both in SBUF."""
+    types = {o.dtype for o in instruction.reads if free_size(o) > 1 and o.region.buffer == "sbuf"}
+    return instruction.opcode in TWO_INPUTS and "float32" in types and not types.isdisjoint(("bfloat16", "float16"))
 
 
 def _contiguous(operand: Operand) -> bool:

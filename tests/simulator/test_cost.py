@@ -172,6 +172,7 @@ def test_two_tiles_of_different_types_cost_a_copy_more():
     (mixed, copy), (same, _) = busy_s("bfloat16"), busy_s("float32")
     assert mixed == pytest.approx(same + copy, rel=1e-12) and mixed == pytest.approx(387e-9, rel=0.05)
     assert busy_s("bfloat16", buffer="psum") == busy_s("float32", buffer="psum")
+    assert busy_s("int32") == busy_s("float32")  # not measured
 
 
 @pytest.mark.parametrize("width, times", [(1, 1.68), (2, 1.64), (8, 2.09), (32, 3.0), (512, 1.42)])
