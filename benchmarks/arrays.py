@@ -59,7 +59,7 @@ def newton_schulz(np: Any, x: Any, y: Any) -> Any:
 def standardized(np: Any, x: Any, y: Any) -> Any:
     """Columns of mean 0 and standard deviation 1."""
     centred = x - np.mean(x, axis=0)
-    return centred / np.sqrt(np.mean(centred * centred, axis=0))
+    return centred / np.sqrt(np.mean(centred * centred, axis=0) + 1e-3)
 
 
 def softmax(np: Any, x: Any, y: Any) -> Any:

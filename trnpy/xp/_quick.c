@@ -128,10 +128,15 @@ kept(PyObject *value)
     if (PyArray_NBYTES(array) < LEAST_BYTES || !PyArray_ISCARRAY(array) || !PyArray_CHKFLAGS(array, NPY_ARRAY_OWNDATA)
         || (PyArray_TYPE(array) != NPY_DOUBLE && PyArray_TYPE(array) != NPY_FLOAT))
         return 0;
+    for (int i = 0; i < SPARE; i++)
+        if (spare.arrays[i] == NULL) {
+            spare.arrays[i] = array;
+            return 1;
+        }
     PyArrayObject *former = spare.arrays[spare.next];
     spare.arrays[spare.next] = array;
     spare.next = (spare.next + 1) % SPARE;
-    Py_XDECREF(former);
+    Py_DECREF(former);
     return 1;
 }
 
