@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Rates
 
 settings.register_profile("fixed", derandomize=True, deadline=None)  # a busy machine is no failure
 settings.register_profile("search", derandomize=False, print_blob=True, deadline=None)
@@ -26,6 +27,7 @@ settings.load_profile("fixed")
 @pytest.fixture(autouse=True)
 def uncalibrated(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Rates, "turn", object())  # no decision of another test is remembered
     current_rates.cache_clear()
     yield
     current_rates.cache_clear()

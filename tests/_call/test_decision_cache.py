@@ -20,7 +20,7 @@ from trnpy._host import positive as _positive
 from trnpy._host import spmm as _spmm
 from trnpy._host import stack_routes, tridiagonal
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
-from trnpy._settings.policy import Attention, Policy, ProcessPolicy
+from trnpy._settings.policy import Attention, Policy, ProcessPolicy, Rates
 
 REST = Policy(device="none")
 
@@ -31,7 +31,7 @@ def at_rest(monkeypatch):
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Attention, "apart", False)
     monkeypatch.setattr(ProcessPolicy, "policy", REST)
-    monkeypatch.setattr(_quick.Memory, "known", _quick.Known(Policy(), None, {}))
+    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}))
 
 
 def counting(monkeypatch, *functions):
@@ -272,6 +272,7 @@ def test_other_rates_and_another_policy_are_decided_anew(monkeypatch):
     swift = HostRates(dict(DEFAULT_CURVES, einsum=((1, 1e18), (16, 1e18))), DEFAULT_COPY, True, "a swift loop")
     with monkeypatch.context() as m:
         m.setattr(_quick, "current_rates", lambda: swift)
+        m.setattr(Rates, "turn", swift)  # as a calibration does
         trnpy.einsum("ij,jk", a, b)
         assert ran["_products"] == 1
     trnpy.einsum("ij,jk", a, b)

@@ -397,7 +397,7 @@ UNATTENDED = """
 import asyncio, numpy as np, trnpy
 from trnpy._call.dispatch import unattended
 from trnpy._settings.policy import Policy, set_process_policy
-a = np.eye(8)
+a = np.eye(100)
 assert not unattended()          # nothing is known of the policy yet
 trnpy.matmul(a, a)
 assert unattended()

@@ -238,18 +238,9 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
     given = {"argparse", "json", "html", "logging", "tempfile", "platformdirs", "concurrent.futures"}
     loaded = run(folder, "-m", "trnpy", "-c", code.format(found=given))[1].split()
     assert not given & {*loaded}
-    assert {name.removeprefix("trnpy.") for name in loaded} - {"_patch._gate"} == {
-        *(
-            "_cli",
-            "_cli.runner",
-            "_cli.program",
-            "_patch",
-            "_patch.patch",
-            "_patch.hook",
-            "_call",
-            "_call.fast_path",
-            "_call.rows",
-        ),
+    assert {name.removeprefix("trnpy.") for name in loaded} - {"_call._gate", "_patch._entry"} == {
+        *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call"),
+        *("_call.fast_path", "_call.cache_key", "_call.rows", "_call.gate"),
         *("_report", "_report.ledger", "_report.small_calls", "_report.tally", "_report.comparisons", "_report.files"),
         *("_report.sampler", "_engine", "_engine.time_parts", "_settings", "_settings.policy", "_settings.tile"),
         *("_nki", "_nki.instances", "nkisim", "nkisim.hardware"),

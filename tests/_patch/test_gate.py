@@ -1,9 +1,11 @@
 """Small calls of patched functions: counted by line, and decided anew after each change, compiled or not."""
 
+import contextvars
 import gc
 import itertools
 import sys
 import threading
+import time
 import weakref
 from contextvars import ContextVar
 
@@ -12,39 +14,53 @@ import pytest
 from patching import LARGE, A, pristine  # noqa: F401
 
 import trnpy
+from trnpy._call import gate
 from trnpy._call.decisions import Op
 from trnpy._cli import doctor
 from trnpy._patch import hook, patch
+from trnpy._report import ledger as ledgers
 from trnpy._report.small_calls import EXACT, STRIDE
 from trnpy._settings import policy as policies
 from trnpy._settings.policy import Attention
 
-compiled = pytest.mark.skipif(hook.Gated is None, reason="trnpy was installed without a C compiler")
+compiled = pytest.mark.skipif(gate.compiled is None, reason="trnpy was installed without a C compiler")
 
 
 # --- The gate by itself -----------------------------------------------------------------------------------------------
 
 
 class Settings:
-    first, second, third, fourth = (object() for _ in range(4))
+    policy, ledger, calibration, activation = (object() for _ in range(4))
+    apart = False
+
+
+NOTHING = object()
+VARIABLES = tuple(ContextVar(name, default=None) for name in ("activation", "policy", "engine", "trace"))
+OWNERS = tuple((Settings, name) for name in ("policy", "ledger", "calibration", "apart", "activation"))
+
+
+def state(own=None):
+    return Settings.activation, Settings.policy, own, Settings.ledger, Settings.calibration
 
 
 class Stand:
     """A gate for calls of up to ten elements, whose sizes multiply to at most 24, and what passed it."""
 
-    def __init__(self):
-        self.context = ContextVar("context", default=None)
-        self.count = iter(range(1000))
+    def __init__(self, monkeypatch=None, recorded=True):
+        if not recorded:
+            monkeypatch.setattr(Settings, "ledger", None)
+        self.count, self.tag, self.recorded, self.own = iter(range(1000)), None, recorded, None
         self.decided, self.passed = [], []
-        settings = tuple((Settings, name) for name in ("first", "second", "third", "fourth"))
-        self.gate = hook.Gated(self.decides, self.direct, self.context, settings)
-        self.left = 5
+        self.gate = gate.compiled.Gated(self.decides, self.direct, NOTHING, VARIABLES, OWNERS, False)
+        self.gate._limit(10, 24)
+        self.left, self.sample = 5, None
 
     def decides(self, *args, **kwargs):
         self.decided.append((args, kwargs))
-        now = Settings.first, Settings.second, Settings.third, Settings.fourth
-        if self.left:
-            self.gate._let_pass(sys._getframe(1), self.context.get(), now, self.count, self.left, 10, 24)
+        if not self.recorded:
+            self.gate._settle(state(self.own))
+        elif self.left:
+            self.gate._let_pass(state(self.own), sys._getframe(1), self.tag, self.count, self.left, self.sample)
         return "decided"
 
     def direct(self, *args, **kwargs):
@@ -62,29 +78,44 @@ def test_as_many_calls_pass_as_were_let_and_each_takes_one_from_the_count():
 
 
 @compiled
-@pytest.mark.parametrize(
-    "args, kwargs",
-    [
-        ((np.ones(11),), {}),
-        ((np.ones(9), np.ones(2)), {}),
-        ((np.ones((3, 3)),), {"out": np.ones(2)}),
-        ((np.ones(5), np.ones(5)), {}),
-        (([1.0],), {}),
-        ((np.float64(1.0).reshape(1).view(np.matrix),), {}),
-        ((A,), {"axes": (0, 1)}),
-        ((A, 1, 2, 3, 4), {}),
-    ],
-    ids=["size", "sizes", "keyword", "product", "list", "subclass", "option", "many"],
-)
-def test_calls_that_are_not_small_or_not_plain_do_not_pass(args, kwargs):
-    stand = Stand()
+def test_a_place_that_is_sampled_tells_the_time_of_each_call_after_so_many():
+    stand, told = Stand(), []
+    stand.left, stand.sample = 3, lambda started, seconds: told.append((started, seconds, len(stand.passed)))
+    before = time.perf_counter()
+    said = [stand.gate(A) for _ in range(12)]
+    assert said == ["decided", *11 * ["passed"]] and next(stand.count) == 11
+    assert [n for *_, n in told] == [4, 8]
+    assert all(before <= started and 0 <= seconds < time.perf_counter() - before for started, seconds, _ in told)
+    stand.left, stand.sample = 1, lambda started, seconds: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        [stand.gate(A) for _ in range(3)]
+
+
+NOT_SMALL = {
+    "size": ((np.ones(11),), {}),
+    "sizes": ((np.ones(9), np.ones(2)), {}),
+    "keyword": ((np.ones((3, 3)),), {"out": np.ones(2)}),
+    "product": ((np.ones(5), np.ones(5)), {}),
+    "list": (([1.0],), {}),
+    "subclass": ((np.float64(1.0).reshape(1).view(np.matrix),), {}),
+    "option": ((A,), {"axes": (0, 1)}),
+    "many": ((A, 1, 2, 3, 4), {}),
+}
+
+
+@compiled
+@pytest.mark.parametrize("case", NOT_SMALL)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_calls_that_are_not_small_or_not_plain_do_not_pass(case, recorded, monkeypatch):
+    stand, (args, kwargs) = Stand(monkeypatch, recorded), NOT_SMALL[case]
     said = [stand.gate(*a, **k) for a, k in [((A,), {}), (args, kwargs), (args, kwargs)]]
     assert said == 3 * ["decided"]
 
 
 @compiled
-def test_options_and_numbers_pass():
-    stand = Stand()
+@pytest.mark.parametrize("recorded", [True, False])
+def test_options_and_numbers_pass(recorded, monkeypatch):
+    stand = Stand(monkeypatch, recorded)
     said = [stand.gate(A, np.ones(6), 2, key) for key in (None, "C", True, 1.5, np.float64(1))]
     assert said == ["decided", *4 * ["passed"]]
 
@@ -98,60 +129,131 @@ def test_an_empty_array_hides_no_other_operand():
 
 
 @compiled
-def test_calls_from_another_place_do_not_pass():
-    stand = Stand()
-    lines = [lambda: stand.gate(A), lambda: stand.gate(A)]
-    assert [lines[0](), lines[0](), lines[1](), lines[0](), lines[1]()] == [
-        "decided",
-        "passed",
-        "decided",
-        *2 * ["passed"],
-    ]
+def test_recorded_calls_from_another_place_do_not_pass_and_others_do(monkeypatch):
+    for recorded, last in ((True, "decided"), (False, "passed")):
+        stand = Stand(monkeypatch, recorded)
+        lines = [lambda s=stand: s.gate(A), lambda s=stand: s.gate(A)]
+        assert [lines[i]() for i in (0, 0, 1, 0, 1)] == ["decided", "passed", last, *2 * ["passed"]]
+
+
+LARGE_F8, LARGE_F4 = np.ones((5, 7)), np.ones((5, 7), "f4")
+KINDS = {
+    "dtype": ((LARGE_F4,), {}),
+    "shape": ((LARGE_F8.T,), {}),
+    "dimensions": ((LARGE_F8[None],), {}),
+    "byte order": ((LARGE_F8.astype(">f8"),), {}),
+    "more": ((LARGE_F8, None), {}),
+    "option": ((LARGE_F8,), {"order": "C"}),
+    "bools": ((LARGE_F8 > 0,), {}),
+}
 
 
 @compiled
-@pytest.mark.parametrize("name", ["first", "second", "third", "fourth"])
-def test_no_call_passes_after_a_setting_has_changed(name, monkeypatch):
-    stand = Stand()
+@pytest.mark.parametrize("case", KINDS)
+def test_calls_of_a_kind_that_is_remembered_run_its_function_and_no_others(case, monkeypatch):
+    stand, (args, kwargs) = Stand(monkeypatch, recorded=False), KINDS[case]
+    assert stand.gate(LARGE_F8) == "decided"
+    stand.gate._remember(state(), lambda a: "other", None, (LARGE_F8,), {})
+    assert stand.gate(LARGE_F8) == stand.gate(2 * LARGE_F8) == "other"
+    assert stand.gate(*args, **kwargs) == "decided"
+    stand.gate._remember(state(), lambda *a, **k: "this", None, args, kwargs)
+    assert stand.gate(*args, **kwargs) == ("decided" if case in ("bools", "byte order") else "this")
+
+
+@compiled
+def test_kinds_by_keyword_are_remembered_but_for_arrays(monkeypatch):
+    stand = Stand(monkeypatch, recorded=False)
+    cases = ({"order": "C", "n": 3}, "this"), ({"out": LARGE_F8}, "decided"), ({"axes": (0, 1)}, "decided")
+    for kwargs, said in cases:
+        stand.gate._remember(state(), lambda *a, **k: "this", None, (LARGE_F8,), kwargs)
+        assert stand.gate(LARGE_F8, **kwargs) == said
+    assert stand.gate(LARGE_F8, n=3, order="C") == "decided"
+
+
+@compiled
+def test_recorded_kinds_pass_where_calls_with_their_tag_do():
+    stand, tag = Stand(), object()
+    stand.tag = tag
+    stand.gate._remember(state(), lambda a: "other", tag, (LARGE_F8,), {})
+    assert [stand.gate(a) for a in (LARGE_F8, LARGE_F8, A, LARGE_F8)] == ["decided", "other", "decided", "other"]
+    assert stand.gate._known(state(), (LARGE_F8,), {})[1] is tag and stand.gate._known(state(), (A,), {}) is None
+
+
+@compiled
+@pytest.mark.parametrize("name", ["policy", "ledger", "calibration", "activation"])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_no_call_passes_after_a_setting_has_changed(name, recorded, monkeypatch):
+    stand = Stand(monkeypatch, recorded)
     said = []
     for turn in range(4):
         if turn == 2:
             monkeypatch.setattr(Settings, name, object())
+            stand.recorded = True
         said.append(stand.gate(A))
     assert said == ["decided", "passed", "decided", "passed"]
 
 
 @compiled
-def test_no_call_passes_in_another_context():
+@pytest.mark.parametrize("variable", range(4))
+def test_no_call_passes_in_another_context(variable, monkeypatch):
+    """An engine and a trace of a context let none pass, an activation and a policy those that follow."""
+    stand, said, block = Stand(), [], object()
+    monkeypatch.setattr(Settings, "apart", variable > 0)
+
+    def calls():
+        if variable == 0:
+            monkeypatch.setattr(Settings, "activation", block)
+        stand.own = block if variable == 1 else None
+        VARIABLES[variable].set(block)
+        return [stand.gate(A) for _ in range(2)]
+
+    said = [stand.gate(A) for _ in range(2)] + contextvars.copy_context().run(calls)
+    assert said == ["decided", "passed", "decided", "passed" if variable < 2 else "decided"]
+
+
+@compiled
+def test_all_calls_pass_where_no_patch_is_active():
     stand = Stand()
-    said = []
-    for turn in range(4):
-        if turn == 2:
-            stand.context.set("block")
-        said.append(stand.gate(A))
-    assert said == ["decided", "passed", "decided", "passed"]
+
+    def calls():
+        VARIABLES[0].set(NOTHING)
+        return stand.gate([LARGE_F8], a=1, b=2)
+
+    assert contextvars.copy_context().run(calls) == "passed"
 
 
 @compiled
-def test_what_is_wrong_inside_is_raised(monkeypatch):
+def test_what_a_function_calls_sees_no_patch_if_it_is_to_be_alone(monkeypatch):
+    monkeypatch.setattr(Settings, "ledger", None)
+
+    def direct(fails=0):
+        return VARIABLES[0].get() is NOTHING, 1 // (1 - fails)
+
+    gated = gate.compiled.Gated(lambda *a: gated._settle(state()), direct, NOTHING, VARIABLES, OWNERS, True)
+    gated._limit(10, 24)
+    gated()
+    assert gated() == (True, 1) and VARIABLES[0].get() is None
+    with pytest.raises(ZeroDivisionError):
+        gated(1)
+    assert VARIABLES[0].get() is None
+
+
+@compiled
+def test_what_is_wrong_inside_is_raised():
     stand = Stand()
     stand.count = iter([])
     assert [stand.gate(A) for _ in range(2)] == 2 * ["decided"]  # nothing is left to count with
     stand.count = (1 / 0 for _ in range(1))
     with pytest.raises(ZeroDivisionError):
         [stand.gate(A) for _ in range(2)]
-    with pytest.raises(TypeError, match="4 settings"):
-        stand.gate._let_pass(sys._getframe(), None, (1,), iter([]), 1, 10, 24)
-    with pytest.raises(TypeError, match="4 settings"):
-        hook.Gated(stand.decides, stand.direct, stand.context, ())
+    with pytest.raises(TypeError, match="state of 5 objects"):
+        stand.gate._let_pass((1,), sys._getframe(), None, iter([]), 1, None)
+    with pytest.raises(TypeError, match="an iterator"):
+        stand.gate._let_pass(state(), sys._getframe(), None, 1, 1, None)
+    with pytest.raises(TypeError, match="4 variables and 5 attributes"):
+        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, (), OWNERS, False)
     with pytest.raises(TypeError, match="must be type"):
-        hook.Gated(stand.decides, stand.direct, stand.context, 4 * ((stand, "left"),))
-    stand = Stand()
-    said = [stand.gate(A)]
-    monkeypatch.delattr(Settings, "third")
-    with pytest.raises(AttributeError, match="third"):
-        for _ in range(1):
-            said += [stand.gate(A) for _ in range(2)]
+        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, VARIABLES, 5 * ((stand, "left"),), False)
 
 
 @compiled
@@ -159,14 +261,15 @@ def test_a_gate_keeps_nothing_alive_after_its_end():
     stand = Stand()
     for _ in range(3):
         stand.gate(A)
-    count = itertools.count()
-    before = sys.getrefcount(count)
-    stand.gate._let_pass(sys._getframe(), None, (1, 2, 3, 4), count, 1, 10, 24)
-    assert sys.getrefcount(count) == before + 1
+    count, tag = itertools.count(), object()
+    before = sys.getrefcount(count), sys.getrefcount(tag)
+    stand.gate._let_pass(state(), sys._getframe(), tag, count, 1, None)
+    stand.gate._remember(state(), stand.direct, tag, (LARGE_F8,), {})
+    assert (sys.getrefcount(count), sys.getrefcount(tag)) == (before[0] + 1, before[1] + 2)
     gone = weakref.ref(stand)
     del stand
     gc.collect()
-    assert gone() is None and sys.getrefcount(count) == before
+    assert gone() is None and (sys.getrefcount(count), sys.getrefcount(tag)) == before
 
 
 @compiled
@@ -209,23 +312,22 @@ def test_a_count_that_calls_the_gate_and_replaces_its_own_entry():
 
 @compiled
 def test_calls_keep_no_references():
-    settings = tuple((Settings, name) for name in ("first", "second", "third", "fourth"))
-    now = Settings.first, Settings.second, Settings.third, Settings.fourth
-    context, a, result = ContextVar("context"), np.ones(6), object()
-    block, count = object(), itertools.repeat(result)
-    context.set(block)
+    a, result, tag = np.ones(6), object(), object()
+    count = itertools.repeat(result)
 
     def decides(*args, **kwargs):
-        gate._let_pass(sys._getframe(1), block, now, count, 2, 10, 24)
+        gated._let_pass(state(), sys._getframe(1), None, count, 2, None)
+        gated._remember(state(), direct, tag, (LARGE_F8,), {})
 
     def direct(a, order=""):
         return a
 
-    gate = hook.Gated(decides, direct, context, settings)
-    kept = [a, block, count, result, gate, decides, direct, *now]
+    gated = gate.compiled.Gated(decides, direct, NOTHING, VARIABLES, OWNERS, False)
+    gated._limit(10, 24)
+    kept = [a, count, result, tag, gated, decides, direct, *state()]
 
     def calls():
-        assert sum(gate(a, order="C") is not None for _ in range(3000)) == 2000
+        assert sum(gated(a, order="C") is not None for _ in range(3000)) == 2000
 
     calls()
     before = [sys.getrefcount(x) for x in kept]
@@ -240,7 +342,9 @@ def test_calls_keep_no_references():
 def recorded(request, monkeypatch):
     """A ledger of a process in which no thread has settings of its own."""
     if request.param == "python":
-        monkeypatch.setattr(hook, "Gated", None)
+        monkeypatch.setattr(gate, "compiled", None)
+        monkeypatch.setattr(hook, "compiled", None)
+        monkeypatch.setattr(hook, "HOOK", None)
     monkeypatch.setattr(patch._here, "hooks", {})  # new ones are made
     monkeypatch.setattr(Attention, "apart", False)
     standing = trnpy.patch(["numpy.dot", "numpy.inner", "numpy.einsum", "numpy.linalg.inv"])
@@ -353,13 +457,13 @@ def test_the_first_call_after_a_change_is_decided(recorded, change):
 
 
 def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
-    ledger = hook._ledger.ProcessLedger.ledger
-    monkeypatch.setattr(hook._ledger.ProcessLedger, "ledger", None)
+    ledger = ledgers.ProcessLedger.ledger
+    monkeypatch.setattr(ledgers.ProcessLedger, "ledger", None)
     monkeypatch.setattr(Attention, "asked", False)
     np.dot(LARGE, LARGE)  # decided: from now on the policy is known
     for _ in range(100):
         assert np.array_equal(np.dot(A, A), A @ A)
-    monkeypatch.setattr(hook._ledger.ProcessLedger, "ledger", ledger)
+    monkeypatch.setattr(ledgers.ProcessLedger, "ledger", ledger)
     np.dot(A, A)
     assert counts(recorded) == [1]
 
@@ -367,9 +471,9 @@ def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
 @pytest.mark.parametrize("without", [False, True])
 def test_the_doctor_says_where_small_calls_are_not_compiled(without, monkeypatch, capsys):
     if without:
-        monkeypatch.setattr(hook, "Gated", None)
+        monkeypatch.setattr(gate, "compiled", None)
     doctor.doctor([])
     said = capsys.readouterr().out
     for line in ("small calls", "a @ b"):
         found = [x for x in said.splitlines() if line in x and "installed without a C compiler" in x]
-        assert len(found) == (hook.Gated is None)
+        assert len(found) == (gate.compiled is None)

@@ -235,7 +235,7 @@ def test_products_of_many_threads_are_right_and_all_counted():
     finally:
         trnpy.unpatch()
     assert results == [True] * 4
-    assert {t.reason: t.calls for t in ledger.tallies} == {"small": 2000, "route": 20}
+    assert {t.reason: t.calls for t in ledger.by_function()} == {"small": 2000, "route": 20}
 
 
 def test_patching_while_other_threads_multiply_is_safe():
@@ -377,7 +377,7 @@ def test_a_forked_process_is_patched_and_a_spawned_one_is_not(tmp_path):
 
 def test_without_the_compiled_part_matmul_is_replaced_by_name():
     program = (
-        "import sys; sys.modules['trnpy._patch._gate'] = None\n"
+        "import sys; sys.modules['trnpy._call._gate'] = sys.modules['trnpy._patch._entry'] = None\n"
         "import numpy as np, trnpy\n"
         "a, matmul = np.eye(3), np.matmul\n"
         "with trnpy.patched(), trnpy.trace() as decisions:\n"

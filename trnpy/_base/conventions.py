@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import linecache
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, TypeVar, cast
 
@@ -192,8 +193,27 @@ def uncounted(function: Function) -> Function:
 
 @functools.cache
 def _renamed(code: CodeType) -> CodeType:
-    """``code`` with a file name that contains both words and the original name."""
-    return code.replace(co_filename=f"<{code.co_filename}, passed over by warnings like importlib._bootstrap>")
+    """``code`` with a file name that contains both words and the original name, of which tracebacks find the source."""
+    name = f"<{code.co_filename}, passed over by warnings like importlib._bootstrap>"
+    linecache.cache[name] = 0, None, _Lines(code.co_filename), name  # type: ignore[assignment]  # a sequence will do
+    return code.replace(co_filename=name)
+
+
+class _Lines(Sequence[str]):
+    """The lines of a file, which is read when the first of them is asked for."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    @functools.cached_property
+    def _lines(self) -> list[str]:
+        return linecache.getlines(self._file)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._lines[i]
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 def counted(frame: FrameType) -> bool:

@@ -7,29 +7,21 @@ without an engine, because a decision about an engine also depends on its health
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from trnpy._base.conventions import uncounted, unusual
-from trnpy._call.decisions import Form, Op, Problem, decide, work_of
+from trnpy._call.decisions import Op, decide, prepared, work_of
 from trnpy._call.fast_path import Known, Verdict, Verdicts, in_keywords
 from trnpy._engine.engines import at_rest
-from trnpy._report.reasons import Decision, Reason, Unsupported, small_decision
+from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy._settings.policy import Attention, Policy
-from trnpy._settings.policy import ProcessPolicy as _Process
+from trnpy._settings.policy import Policy
 
 KINDS = 4096  # kinds of call in the cache, more than most programs have; a full cache is emptied
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-
-def unattended() -> bool:
-    """Whether there is no engine, nothing is recorded and nobody asked for either: then the reference runs at once."""
-    return not Attention.asked and _Process.policy is Verdicts.known.policy
 
 
 def rest(policy: Policy, rates: HostRates | None = None) -> Known:
@@ -44,7 +36,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """How to run a call whose look gave ``found``; None if calls of its kind are decided each time."""
     if found is not True and not policy.force and elements(args, kwargs) <= op.small:
-        return found or op.reference, small_decision(op.name, op.small)
+        return found or op.reference, None, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
         return None
     kind = None if op.kind is None else op.kind(args, kwargs)
@@ -66,36 +58,18 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, rec
     reference = found if callable(found) else op.direct(args, kwargs)
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
-        return reference, ready
+        return reference, None, ready
     problem, form = ready
     work = work_of(problem) if recorded else None
     decision = decide(op.name, problem, None, policy, current_rates(), work=work)
     if decision.waiting_s:  # a route waits until the seconds lost exceed those of importing its library
         return None
     if not decision.route or problem.route is None:
-        return reference, decision
+        return reference, None, decision
     again = problem.route.again
     if again is None:
         return None
-    return (again if form is None else _formed(form, again)), decision
-
-
-def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
-    return uncounted(lambda *args, **kwargs: form(again(*args, **kwargs)))
-
-
-def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
-    """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
-    if option := unusual(op.reference, args, kwargs):
-        return Decision(op.name, False, Reason.PARAM, option)
-    try:
-        problem = op.problem(may_route, *args, **kwargs)
-        form = None if op.form is None else op.form(op.reference, args, kwargs)
-    except Unsupported as why:
-        return Decision(op.name, False, why.reason, str(why))
-    except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
-        return Decision(op.name, False, Reason.PARAM, str(why))
-    return problem, form
+    return again, form, decision
 
 
 def elements(args: Args, kwargs: Kwargs) -> float:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from nkisim.hardware import GIB, Hardware, between, interval
+from trnpy._base.conventions import unusual
 from trnpy._base.records import record
 from trnpy._call.cache_key import kind_of
 from trnpy._call.host_table import HostRoute, Look, host_entry
@@ -188,6 +189,22 @@ def _original(name: str) -> Callable[..., Any]:
     found = getattr(importlib.import_module(module), function)
     original: Callable[..., Any] = getattr(found, "__dict__", {}).get("_original", found)
     return original
+
+
+def prepared(
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Problem, Form | None] | Decision:
+    """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
+    if option := unusual(op.reference, args, kwargs):
+        return Decision(op.name, False, Reason.PARAM, option)
+    try:
+        problem = op.problem(may_route, *args, **kwargs)
+        form = None if op.form is None else op.form(op.reference, args, kwargs)
+    except Unsupported as why:
+        return Decision(op.name, False, why.reason, str(why))
+    except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
+        return Decision(op.name, False, Reason.PARAM, str(why))
+    return problem, form
 
 
 class Work(NamedTuple):

@@ -7,6 +7,7 @@ arguments.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import functools
 import importlib
@@ -18,18 +19,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
+from types import FrameType
 from typing import Any, cast
 
 import numpy as np
 
-from trnpy._base.conventions import counted, uncounted
-from trnpy._call.decision_cache import elements, prepared, quick, rest, unattended
-from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, work_of
-from trnpy._call.fast_path import Entered, Verdict, Verdicts, _trace
+from trnpy._base.conventions import counted
+from trnpy._call.decision_cache import quick, rest
+from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, prepared, work_of
+from trnpy._call.fast_path import Entered, Verdict, _trace
+from trnpy._call.gate import Face, Way, gated, stand_in, unattended
 from trnpy._call.known_answer import fault, retry, sound
 from trnpy._call.verify import Verified
 from trnpy._engine import lapack, tuning
-from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
+from trnpy._engine.engines import HOST, Engine, Refused, at_rest, current_engine
 from trnpy._engine.precision import eps, underflow
 from trnpy._engine.proof.checksums import Wrong
 from trnpy._engine.proof.engine import Proving
@@ -38,12 +41,11 @@ from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._report.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import Attention, Policy, _own, current_policy
-from trnpy._settings.policy import ProcessPolicy as _Process
+from trnpy._settings.policy import Attention, Policy, current_policy
 
 __all__ = [
     "ALLOWED_ERROR", "CONTENT", "Cost", "Decision", "FallbackError", "NkiFallbackWarning", "Op", "Problem", "Reason",
-    "Route", "Unsupported", "accelerated", "decide", "dispatch", "explain", "routed", "trace", "unattended",
+    "Route", "Unsupported", "accelerated", "decide", "decides", "explain", "trace", "unattended",
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
@@ -176,64 +178,93 @@ def _kind(op: Op, problem: Problem, policy: Policy) -> str:
 
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
-    call = routed(op)
-    # As attributes of a class, Python functions become methods; ufuncs and f2py's functions do not.
-    if hasattr(type(op.reference), "__get__"):
-        return call
-    # Each gets a type of its own with ``call`` as a static method: a __call__ method would double the overhead.
-    kind = type(_Unbound.__name__, (_Unbound,), {"__call__": staticmethod(call)})
-    return cast(Callable[..., Any], kind(call, op.reference))
+    return cast(Callable[..., Any], stand_in(Direct, DIRECT, op.reference, lambda: op, op.name))
 
 
-def routed(op: Op) -> Callable[..., Any]:
-    """The function that routes calls of ``op``, whatever the reference is."""
-    reference, look = op.reference, op.look
-    attention, process, memory, report = Attention, _Process, Verdicts, _ledger.ProcessLedger
-    own, chosen, log_of = _own.get, _override.get, _trace.get
-    numpys = op.name.startswith("numpy.")  # they ask Arrays themselves
+class Direct(Face):
+    """An accelerated function under trnpy's own name."""
 
-    @uncounted
-    @functools.wraps(reference)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = look is not None and look(args, kwargs)
-        if found is not True and not attention.asked and process.policy is memory.known.policy:  # ``unattended``
-            return (found or reference)(*args, **kwargs)
-        if not numpys and attention.arrays and (answer := attention.arrays(call, args, kwargs)) is not NotImplemented:
-            return answer
-        policy, ledger, log = own() or current_policy(), report.ledger, log_of()
-        recorded = ledger is not None or log is not None
-        if found is not True and not recorded:
-            # at_rest, inlined: after LAPACK has emptied the caches each call of a Python function takes a microsecond.
-            if policy is memory.known.policy and chosen() is None:
-                return (found or reference)(*args, **kwargs)
-            if at_rest(policy):
-                rest(policy)
-                return (found or reference)(*args, **kwargs)
-            if not policy.force and elements(args, kwargs) <= op.small:
-                return (found or reference)(*args, **kwargs)
-        verdict = quick(op, found, args, kwargs, policy, recorded)
-        if not recorded:
-            return dispatch(op, verdict, found is True, args, kwargs, policy, recorded=False)[0]
-        if verdict is None:
-            _ready(op.name in SEARCHED)
-        ran_from = 0.0 if ledger is None else time.thread_time()
-        started = time.perf_counter()
+    @property
+    def __trnpy_op__(self) -> Op:
+        return self._load()
+
+    def __reduce__(self) -> str:
+        return str(self.__name__)  # pickled by name, as a global of its module
+
+    def __repr__(self) -> str:
+        return f"<accelerated {self._original!r}>"
+
+
+DIRECT = gated(Direct)
+
+
+def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: Any, frame: FrameType) -> None:
+    """Decide a call of ``function``, and say in ``way`` how it is carried out: its result, or what else is to run."""
+    found = op.look is not None and op.look(args, kwargs)
+    if not op.name.startswith("numpy.") and Attention.arrays:  # NumPy's functions ask Arrays themselves
+        answer = Attention.arrays(function, args, kwargs)
+        if answer is not NotImplemented:
+            way.result = answer
+            return
+    policy, ledger, log = current_policy(), _ledger.ProcessLedger.ledger, _trace.get()
+    recorded = ledger is not None or log is not None
+    if found is not True and not recorded and at_rest(policy):
+        rest(policy)
+        way.run(found or op.direct(args, kwargs), args, kwargs)
+        way.settled = way.function
+        return
+    verdict = None if policy.force else quick(op, found, args, kwargs, policy, recorded)
+    if verdict is not None:
+        function, way.form, way.decision = verdict
+        way.run(function, args, kwargs)
+        if way.decision.route:
+            _or_reference(op, way, args, kwargs)
+    elif recorded:
+        _ready(op.name in SEARCHED)
+        way.ran_from, way.started = time.thread_time(), time.perf_counter()  # without what was loaded
+    if recorded:
+        way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log)
+    if verdict is None:
         try:
-            result, decision = dispatch(op, verdict, found is True, args, kwargs, policy)
+            _decided(op, found is True, way, args, kwargs, policy, recorded)
         except FallbackError as refused:
-            _record(refused.decision, started, ledger, log)
+            record(refused.decision, way.started, ledger, log, frame)
             raise
-        if ledger is not None:
-            seconds = time.perf_counter() - started
-            ledger.add(decision, started, seconds, sys._getframe(1), time.thread_time() - ran_from)
-            if decision.route and ledger.comparisons.wanted:
-                ledger.comparisons.compare(decision, seconds, reference, args, kwargs)
-        if log is not None:
-            log.append(decision)
-        return result
+    # Calls with a time on a device are recorded one by one, because each has its gain.
+    elif not recorded or not (log is not None or _priced(verdict[2]) or (ledger and ledger.comparisons.wanted)):
+        _settled(way, verdict)
 
-    call.__trnpy_op__ = op  # type: ignore[attr-defined]
-    return call
+
+def _priced(decision: Decision) -> bool:
+    return decision.device_s is not None or decision.model_reason == Reason.NO_DEVICE
+
+
+def _settled(way: Way, verdict: Verdict | None) -> None:
+    """Let calls of this kind run undecided, unless their form or their values decide."""
+    if verdict is not None and verdict[1] is None:
+        way.settled, way.routed = verdict[0], bool(verdict[2].route)
+
+
+def _recorded(
+    op: Op, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None, log: list[Decision] | None,
+    way: Way, seconds: float, ran_s: float,
+) -> None:  # fmt: skip
+    """Record a call that was carried out in ``way``."""
+    decision = cast(Decision, way.decision)
+    record(decision, way.started, ledger, log, frame, seconds, ran_s)
+    if ledger is not None and decision.route and ledger.comparisons.wanted:
+        ledger.comparisons.compare(decision, seconds, op.reference, args, kwargs)
+
+
+def record(
+    decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None, frame: FrameType,
+    seconds: float | None = None, ran_s: float = math.inf,
+) -> None:  # fmt: skip
+    """Record a call; without ``seconds`` it raises now."""
+    if ledger is not None:
+        ledger.add(decision, started, time.perf_counter() - started if seconds is None else seconds, frame, ran_s)
+    if log is not None:
+        log.append(decision)
 
 
 @functools.cache
@@ -245,54 +276,21 @@ def _ready(searches: bool) -> None:
         importlib.import_module("opt_einsum")
 
 
-def _record(decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None) -> None:
-    """Record a call that raises, from inside ``routed``."""
-    if ledger is not None:
-        ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
-    if log is not None:
-        log.append(decision)
+def _or_reference(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Have the reference run if the function of ``way`` refuses the values."""
+
+    def refused(way: Way, why: Any) -> None:
+        way.decision = replace(cast(Decision, way.decision), reason=why.reason, detail=str(why), route="")
+        way.form, way.settled, way.refusals = None, None, ()
+        way.run(op.reference, args, kwargs)
+
+    way.refusals, way.refused = (Unsupported,), refused
 
 
-class _Unbound:
-    """An accelerated function whose reference is a ufunc or from f2py: it never binds, and has their attributes."""
-
-    def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
-        functools.update_wrapper(cast(Any, self), call)
-        self._original = original
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_original":  # ``copy`` looks up attributes before __init__ has run
-            raise AttributeError(name)
-        return getattr(self._original, name)
-
-    def __reduce__(self) -> str:
-        return str(self.__name__)  # pickled by name, as a global of its module
-
-    def __repr__(self) -> str:
-        return f"<accelerated {self._original!r}>"
-
-
-@uncounted
-def dispatch(
-    op: Op, verdict: Verdict | None, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy,
-    recorded: bool = True,
-) -> tuple[Any, Decision]:  # fmt: skip
-    """The result of a call, and its decision: the ``verdict`` on calls of its kind, or one for this call."""
-    if verdict is None:
-        return _decided(op, may_route, args, kwargs, policy, recorded)
-    run, decision = verdict
-    try:
-        return run(*args, **kwargs), decision
-    except Unsupported as why:
-        decision = replace(decision, reason=why.reason, detail=str(why), route="")
-    return op.reference(*args, **kwargs), decision
-
-
-@uncounted
 def _decided(
-    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
-) -> tuple[Any, Decision]:
-    """``dispatch`` of a call that has no verdict: its arguments decide."""
+    op: Op, may_route: bool, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
+) -> None:
+    """Put into ``way`` how a call is carried out on which there is no verdict: its arguments decide."""
     if (engine := current_engine(policy)) is not None:
         if engine.health.due:
             retry(engine)
@@ -321,11 +319,14 @@ def _decided(
             fallen = True
         else:
             engine.compiles.ran(*_compiled_for(op, problem, policy))
-            decision = _proved(decision, engine, before)
-            return _delivered(op, problem, form, result, args, kwargs, decision, policy, engine)
+            way.decision = _proved(decision, engine, before)
+            _delivered(op, problem, form, result, way, args, kwargs, policy, engine)
+            return
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
-            return _after_fault(op, args, kwargs), decision
+            way.decision = decision
+            _after_fault(op, way, args, kwargs)
+            return
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
     if not decision.on_device and (decision.model_reason or decision.reason) in REUSABLE:
@@ -337,16 +338,16 @@ def _decided(
             engine.health.refusals[str(decision.reason)] += 1
         if policy.fallback == "raise":
             raise FallbackError(decision)
+    way.decision = decision
     if decision.route and problem is not None and problem.route is not None:
-        try:
-            return _formed(form, problem.route.run()), decision
-        except Unsupported as why:
-            decision = replace(decision, reason=why.reason, detail=str(why), route="")
+        way.form = form
+        way.run(problem.route.run, (), {})
+        _or_reference(op, way, args, kwargs)
+        return
     lapack.Scipy.lost_s += decision.waiting_s
-    return op.reference(*args, **kwargs), decision
+    way.run(op.reference, args, kwargs)
 
 
-@uncounted
 def _run(problem: Problem, engine: Engine) -> Any:
     try:
         return problem.run(engine)
@@ -354,7 +355,6 @@ def _run(problem: Problem, engine: Engine) -> Any:
         raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
-@uncounted
 def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
     """The checked result on ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
     try:
@@ -372,7 +372,6 @@ def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[
         raise
 
 
-@uncounted
 def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
     """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
     result = _run(problem, cast(Engine, Proving(engine)))
@@ -386,7 +385,6 @@ def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
     raise Wrong(detail)
 
 
-@uncounted
 def _excuse(problem: Problem, policy: Policy) -> str:
     """Why a failed check says nothing of the device; "" if the host's own result passes it."""
     try:
@@ -398,12 +396,11 @@ def _excuse(problem: Problem, policy: Policy) -> str:
     return ""
 
 
-@uncounted
 def _delivered(
-    op: Op, problem: Problem, form: Form | None, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-    decision: Decision, policy: Policy, engine: Engine,
-) -> tuple[Any, Decision]:  # fmt: skip
-    """An accepted result for the caller; in the policy's fraction of calls the reference's, if the two disagree."""
+    op: Op, problem: Problem, form: Form | None, result: Any, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any],
+    policy: Policy, engine: Engine,
+) -> None:  # fmt: skip
+    """Put an accepted result into ``way``; if a repetition on the host disagrees, the reference runs."""
     if policy.verify and _chance()() < policy.verify:
 
         def deliver(problem: Problem, result: Any) -> Any:
@@ -412,7 +409,9 @@ def _delivered(
         verified = Verified(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
         apart = verified.apart(result)
         if found := verified.wrong(apart):
-            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {found}")
+            decision = replace(
+                cast(Decision, way.decision), on_device=False, reason=Reason.ACCURACY, detail=f"verified: {found}"
+            )
             try:
                 excused = verified.apart(_run(problem, HOST)) >= apart / 2
             except (Unsupported, Refused):
@@ -426,23 +425,22 @@ def _delivered(
                 raise FallbackError(decision)
             if policy.fallback == "warn":
                 _warn(decision, engine)
-            return op.reference(*args, **kwargs), decision
+            way.decision = decision
+            way.run(op.reference, args, kwargs)
+            return
     engine.health.worked()
-    return _formed(form, problem.deliver(result)), decision
+    way.result = _formed(form, problem.deliver(result))
 
 
 def _formed(form: Form | None, result: Any) -> Any:
     return result if form is None else form(result)
 
 
-@uncounted
-def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The reference's result after a fault; calls of trnpy inside the reference do not use the engine."""
-    token = _fallen.set(True)
-    try:
-        return op.reference(*args, **kwargs)
-    finally:
-        _fallen.reset(token)
+def _after_fault(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Have the reference run after a fault; calls of trnpy inside the reference do not use the engine."""
+    context = contextvars.copy_context()
+    context.run(_fallen.set, True)
+    way.run(context.run, (op.reference, *args), kwargs)  # C code, without a frame between the caller and SciPy
 
 
 def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 UNSEEN = area(63, least=0)  # no row has another host route for operands of at most this many elements in all
 # The ufunc that ``a @ b`` calls, too. Where trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"
-Verdict = tuple[Callable[..., Any], "Decision"]  # the function to call with the caller's arguments, and the decision
+# The function to call with the caller's arguments, what gives its result the caller's form, and the decision.
+Verdict = tuple[Callable[..., Any], Callable[[Any], Any] | None, "Decision"]
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
 

@@ -27,6 +27,9 @@ class HostRoute:
     unseen: int = UNSEEN
     # The function that does with given arguments what the reference does, and with less overhead; None if none does.
     direct: Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None] | None = None
+    # Whether ``look`` reads no more of such arguments than dtypes, shapes and options: then it answers alike for all
+    # calls of a kind. Calls with bools are looked at each time.
+    fixed: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: False
 
 
 @functools.cache

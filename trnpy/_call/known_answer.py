@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trnpy._base.conventions import uncounted
 from trnpy._engine import health
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import eps
@@ -43,7 +42,6 @@ def _square(dtype: np.dtype) -> np.ndarray:
     return np.asarray(np.matmul(a, a).astype(np.complex128 if dtype.kind == "c" else np.float64))
 
 
-@uncounted
 def retry(engine: Engine) -> None:
     """After a rest, whether ``engine`` gets a product of known answer right decides if it works again."""
     dtype = np.dtype(np.float32)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trnpy._base.conventions import uncounted
 from trnpy._call.decision_cache import elements
-from trnpy._call.dispatch import _record
+from trnpy._call.dispatch import record
 from trnpy._call.fast_path import _trace
 from trnpy._call.namespace import settled
 from trnpy._report import ledger as _ledger
@@ -41,7 +42,7 @@ def _strict(function: Callable[..., Any], home: str) -> Callable[..., Any]:
         policy = current_policy()
         if policy.fallback == "raise" and (policy.force or elements(args, kwargs) > SMALL):
             decision = Decision(name, False, Reason.NO_PATH, why(name))
-            _record(decision, time.perf_counter(), _ledger.ProcessLedger.ledger, _trace.get())
+            record(decision, time.perf_counter(), _ledger.ProcessLedger.ledger, _trace.get(), sys._getframe(1))
             raise FallbackError(decision)
         return function(*args, **kwargs)
 

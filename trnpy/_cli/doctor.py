@@ -16,6 +16,7 @@ from dataclasses import fields
 from nkisim.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._base import distribution, store
 from trnpy._base.records import record
+from trnpy._call.gate import is_compiled
 from trnpy._cli import probes, timings
 from trnpy._engine import health, tuning
 from trnpy._engine.engines import Engine, available, current_engine
@@ -36,7 +37,6 @@ from trnpy._nki.device import (
 )
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.runtime import DeviceUnavailable
-from trnpy._patch import hook
 from trnpy._patch.patch import patch_status, patched
 from trnpy._settings import calibration, host_rates
 from trnpy._settings.policy import REQUIRE, Policy, from_environment, unknown_variables
@@ -142,7 +142,7 @@ def _versions() -> Iterator[Finding]:
     variable, unset = "OPENBLAS_THREAD_TIMEOUT", "28, OpenBLAS's own"
     cycles = os.environ.get(variable, unset)
     yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
-    if hook.Gated is None:
+    if not is_compiled():
         without = "without a C compiler: each of a patched function costs a microsecond, not an eighth of one"
         yield Finding("small calls", f"installed {without}")
         yield Finding("a @ b", "runs in NumPy, neither accelerated nor counted: installed without a C compiler")

@@ -8,7 +8,6 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import numpy as np
@@ -23,7 +22,7 @@ from trnpy._nki.device import detect, instance_machine, runtimes
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
 from trnpy._nki.runtime import DeviceUnavailable, LaunchCounters, Runtime
-from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
+from trnpy._settings.policy import Attention, Policy, _override, current_policy, process_policy
 
 if TYPE_CHECKING:
     from trnpy._engine.device import DeviceEngine
@@ -289,7 +288,6 @@ class HostEngine:
 
 
 HOST: Engine = HostEngine()
-_override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 
 
 @contextlib.contextmanager
@@ -366,7 +364,8 @@ def current_engine(policy: Policy) -> Engine | None:
 
     DeviceUnavailable if the policy names a device and there is none.
     """
-    if (chosen := _override.get()) is not None:
+    chosen: Engine | None = _override.get()
+    if chosen is not None:
         return chosen
     if policy.device == "null":
         return _null_engine(policy.machine)

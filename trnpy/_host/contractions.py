@@ -139,13 +139,22 @@ def _of_pyscf(prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem
     return updated
 
 
+def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether looks read dtypes and shapes only: of integers, if they are too few for a route."""
+    arrays = [a for a in args if type(a) is ndarray]
+    if len(arrays) < 2 or not all(a.dtype.kind in "iub" for a in arrays[-2:]):
+        return True
+    a, b = arrays[-2:]
+    return b.ndim == 0 or a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * max(b.shape))
+
+
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), INTEGER_SMALL)
+        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), INTEGER_SMALL, fixed=_fixed)
         for name, product in _PRODUCTS.items()
     },
-    "numpy.tensordot": HostRoute(_look, _of_tensordot, INTEGER_SMALL),
-    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL, _direct_einsum),
+    "numpy.tensordot": HostRoute(_look, _of_tensordot, INTEGER_SMALL, fixed=_fixed),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL, _direct_einsum, _fixed),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
 }

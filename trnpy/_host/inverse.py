@@ -114,5 +114,11 @@ def prepare(row: Callable[..., Problem], a: Any) -> Problem:
     return replace(problem, route=by_structure(problem))
 
 
+def _too_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the look reads no elements: of one matrix that is too small for each route."""
+    a = args[0] if args else kwargs.get("a")
+    return type(a) is np.ndarray and a.ndim == 2 and len(a) < min(INVERSE_LEAST, FACTORS_LEAST)
+
+
 # Far fewer elements than a matrix of INVERSE_LEAST rows has are never seen.
-ROUTES = {"numpy.linalg.inv": HostRoute(look_inverse, prepare, unseen=SMALL)}
+ROUTES = {"numpy.linalg.inv": HostRoute(look_inverse, prepare, unseen=SMALL, fixed=_too_small)}

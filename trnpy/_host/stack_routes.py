@@ -102,6 +102,12 @@ def stacked(name: str) -> Look:
     return look
 
 
+def one_matrix(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the operand is no stack: looks read the elements of stacks only."""
+    a = args[0] if args else kwargs.get("a", kwargs.get("A"))
+    return type(a) is np.ndarray and a.ndim < 3
+
+
 class Call(NamedTuple):
     """``name`` of a stack arrays[0] (..., m, n), by ``run(*arrays, *options)`` or the compiled loop of that name."""
 
@@ -313,7 +319,7 @@ def _inv_in_c_order(*args: Any, **kwargs: Any) -> Any:
 
 
 ROUTES = {
-    f"scipy.linalg.{name}": HostRoute(stacked(name), way(options))
+    f"scipy.linalg.{name}": HostRoute(stacked(name), way(options), fixed=one_matrix)
     for way, named in ((routed, ALONE), (beside, BESIDE))
     for name, options in named.items()
 }

@@ -26,7 +26,18 @@ from trnpy._base.locks import Lock
 from trnpy._base.records import record
 from trnpy._call.rows import TABLE, row
 from trnpy._call.rows import names as names_in
-from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, ProcessActivation, active, behind, blocks, resolve
+from trnpy._patch.hook import (
+    LIBRARIES,
+    NOTHING,
+    Activation,
+    Hook,
+    ProcessActivation,
+    active,
+    behind,
+    blocks,
+    hooked,
+    resolve,
+)
 from trnpy._report.sampler import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
@@ -98,7 +109,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
             found, hook = resolve(name), _here.hooks.get(name)
             if hook is None or (found is not hook.placed and found is not hook._original):
                 # Other code may have replaced NumPy's function: then that is the original.
-                hook = _here.hooks[name] = Hook(
+                hook = _here.hooks[name] = hooked(
                     name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
                 )
                 if not hook.enters:

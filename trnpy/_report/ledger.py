@@ -13,13 +13,13 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from trnpy._base.conventions import OWN, uncounted
+from trnpy._base.conventions import OWN
 from trnpy._base.locks import Lock
 from trnpy._base.processors import waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
@@ -146,17 +146,12 @@ class Ledger:
             self.small.append(SmallCalls(site, decision, activation, policy, self.small, library, place))
             return self.small[-1]
 
-    @uncounted
-    def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the function, add its time to ``small``, and return its result."""
-        started = time.perf_counter()
-        result = function(*args, **kwargs)
-        seconds = time.perf_counter() - started
+    def timed(self, small: SmallCalls, started: float, seconds: float) -> None:
+        """Add the time of a small call."""
         with self._lock:
             small.add(seconds)
             if seconds > self._shortest_kept_s:
                 self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
-        return result
 
     def small_tallies(self) -> list[Tally]:
         tallies = [of_small(small) for small in list(self.small)]

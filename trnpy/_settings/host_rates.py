@@ -18,6 +18,7 @@ import numpy as np
 from trnpy._base import store
 from trnpy._base.processors import threads
 from trnpy._base.records import record
+from trnpy._settings.policy import Rates
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
@@ -225,4 +226,5 @@ def save(rates: HostRates) -> Path:
     content = {"curves": rates.curves, "copy_bytes_per_s": rates.copy_bytes_per_s, "remark": rates.remark}
     kept = store.write(path(rates.machine), content, rates.machine)
     current_rates.cache_clear()
+    Rates.turn = object()
     return kept

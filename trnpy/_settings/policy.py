@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -220,6 +221,12 @@ class ProcessPolicy:
     policy: Policy | None = None
 
 
+class Rates:
+    """``turn`` is another object after each calibration in this process."""
+
+    turn: object = None
+
+
 class Attention:
     """Whether anything in this process ever used trnpy's settings, records or engines; every call tests it first.
 
@@ -233,6 +240,7 @@ class Attention:
     arrays: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 
 
+_override: ContextVar[Any] = ContextVar("trnpy_engine", default=None)  # an engine in place of the policy's
 _blocks: Blocks[Policy] = Blocks("trnpy_policy")
 _own = _blocks.value
 

@@ -1,0 +1,529 @@
+/* The gate of an accelerated function: what lets calls that have nothing to gain pass without Python code.
+
+   A function in Python (trnpy/_call/gate.py) decides every call. It tells the gate which calls it would hand to NumPy or
+   SciPy unseen: all within a limit of size, and kinds of calls (dtypes, shapes and options) on which it has decided.
+   Both hold while the objects in the gate's `State` are the same. While calls are recorded, those from one place of the
+   program pass as often as the function has allowed, and each takes one from the iterator that counts them.
+   docs/baselines.md#what-the-runner-adds has what each step takes. */
+
+#define PY_SSIZE_T_CLEAN
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <Python.h>
+#include <numpy/arrayobject.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <structmember.h>
+
+#include "_kinds.h"
+
+enum { OPERANDS = 5 };    /* calls with as many positional arguments are not taken for small ones */
+
+/* What a decision rests on. The activation is that of a patch; direct functions have none. */
+enum { ACTIVATION, POLICY, OWN_POLICY, LEDGER, CALIBRATION, STATE };
+/* Attributes of classes with the values of the process: three of the state, and whether contexts may have their own. */
+enum { OF_POLICY, OF_LEDGER, OF_CALIBRATION, OF_APART, OF_ACTIVATION, OWNERS };
+/* Context variables: of the activation, the policy, the engine and the trace. No call passes where the latter two are set. */
+enum { IN_ACTIVATION, IN_POLICY, IN_ENGINE, IN_TRACE, VARIABLES };
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *decides, *direct, *nothing; /* `nothing`: the activation of threads and tasks without a patch */
+    PyObject *variables, *attributes, *state; /* tuples; of attributes, tuples of a class and a name */
+    unsigned long turn; /* how often the state has changed */
+    double elements, product;
+    int alone; /* whether the function's own calls of accelerated functions are neither routed nor recorded */
+    Kind *kinds;
+    Place *places, *end;
+} Gated;
+
+/* Whether the arguments are arrays within the limits, and options. */
+static int
+is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
+{
+    double elements = 0, product = 1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (PyArray_CheckExact(args[i])) {
+            double size = (double)PyArray_SIZE((PyArrayObject *)args[i]);
+            elements += size;
+            product *= size > 1 ? size : 1;
+        }
+        else if (args[i] != Py_None && !PyLong_Check(args[i]) && !PyFloat_Check(args[i]) && !PyUnicode_Check(args[i])) {
+            return 0;
+        }
+    }
+    return positional < OPERANDS && elements <= self->elements && product <= self->product;
+}
+
+/* The kind with that hash; NULL if the gate does not know it. */
+static Kind *
+kind_of(Gated *self, uint64_t hash)
+{
+    Kind *kind = self->kinds == NULL || hash == 0 ? NULL : self->kinds + (hash >> (64 - KINDS_LOG2));
+    return kind != NULL && kind->hash == hash ? kind : NULL;
+}
+
+/* The function that a call may run at once, borrowed, and its tag; NULL if the call is to be decided. */
+static PyObject *
+function_for(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n, PyObject *kwnames, PyObject **tag)
+{
+    *tag = Py_None;
+    if (is_small(self, args, positional, n)) {
+        return self->direct;
+    }
+    Kind *kind = kind_of(self, hash_of(args, positional, kwnames));
+    if (kind == NULL) {
+        return NULL;
+    }
+    *tag = kind->tag;
+    return kind->function;
+}
+
+/* What a context variable holds, borrowed from its context; NULL with an exception. */
+static PyObject *
+value_of(Gated *self, int i)
+{
+    PyObject *now;
+    if (PyContextVar_Get(PyTuple_GET_ITEM(self->variables, i), Py_None, &now) < 0) {
+        return NULL;
+    }
+    Py_DECREF(now);
+    return now;
+}
+
+static PyObject *
+attribute(Gated *self, int i)
+{
+    PyObject *pair = PyTuple_GET_ITEM(self->attributes, i);
+    return _PyType_Lookup((PyTypeObject *)PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+}
+
+/* What the state has in that place, borrowed; NULL if there is none. */
+static PyObject *
+known(Gated *self, int i)
+{
+    return self->state == NULL ? NULL : PyTuple_GET_ITEM(self->state, i);
+}
+
+enum { CHANGED, SAME, INACTIVE };
+
+/* Whether the state is that which the gate knows; -1 with an exception. */
+static int
+compared(Gated *self)
+{
+    if (self->nothing != Py_None) {
+        PyObject *active = value_of(self, IN_ACTIVATION);
+        if (active == NULL) {
+            return -1;
+        }
+        active = active == Py_None ? attribute(self, OF_ACTIVATION) : active;
+        if (active == self->nothing) {
+            return INACTIVE;
+        }
+        if (active != known(self, ACTIVATION)) {
+            return CHANGED;
+        }
+    }
+    if (attribute(self, OF_POLICY) != known(self, POLICY) || attribute(self, OF_LEDGER) != known(self, LEDGER) ||
+        attribute(self, OF_CALIBRATION) != known(self, CALIBRATION)) {
+        return CHANGED;
+    }
+    if (attribute(self, OF_APART) == Py_False) {
+        return known(self, OWN_POLICY) == Py_None ? SAME : CHANGED;
+    }
+    PyObject *policy = value_of(self, IN_POLICY);
+    PyObject *engine = policy == NULL ? NULL : value_of(self, IN_ENGINE);
+    PyObject *trace = engine == NULL ? NULL : value_of(self, IN_TRACE);
+    if (trace == NULL) {
+        return -1;
+    }
+    return policy == known(self, OWN_POLICY) && engine == Py_None && trace == Py_None ? SAME : CHANGED;
+}
+
+/* The function that a call runs at once, and what gets its time if it is sampled, as new references; NULL, perhaps with
+   an exception, if the call is to be decided. */
+static PyObject *
+passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwnames, PyObject **sample)
+{
+    *sample = NULL;
+    int found = compared(self);
+    if (found == INACTIVE) {
+        return Py_NewRef(self->direct);
+    }
+    Py_ssize_t n = positional + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    PyObject *tag, *function = found == SAME ? function_for(self, args, positional, n, kwnames, &tag) : NULL;
+    if (function == NULL || known(self, LEDGER) == Py_None) {
+        return Py_XNewRef(function);
+    }
+    int instruction;
+    PyObject *code = self->places == NULL ? NULL : caller(&instruction);
+    Place *place = code == NULL ? NULL : entry_of(self->places, code, instruction);
+    if (place == NULL || place->turn != self->turn || place->tag != tag) {
+        return NULL;
+    }
+    if (place->left <= 0) {
+        if (place->sample == Py_None) {
+            return NULL;
+        }
+        place->left = place->each + 1;
+        *sample = Py_NewRef(place->sample);
+    }
+    place->left--;
+    Py_INCREF(function);
+    PyObject *count = Py_NewRef(place->count); /* which may be any iterator, and call this very function */
+    PyObject *counted = PyIter_Next(count);
+    Py_DECREF(count);
+    if (counted == NULL) {
+        Py_CLEAR(function);
+        Py_CLEAR(*sample);
+    }
+    Py_XDECREF(counted);
+    return function;
+}
+
+/* The result of `function`, whose own calls of accelerated functions are the originals'. */
+static PyObject *
+alone(Gated *self, PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *token = PyContextVar_Set(PyTuple_GET_ITEM(self->variables, IN_ACTIVATION), self->nothing);
+    if (token == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+    PyObject *kind, *value, *traceback;
+    PyErr_Fetch(&kind, &value, &traceback);
+    int failed = PyContextVar_Reset(PyTuple_GET_ITEM(self->variables, IN_ACTIVATION), token);
+    Py_DECREF(token);
+    if (failed < 0) {
+        Py_CLEAR(result);
+    }
+    else {
+        PyErr_Restore(kind, value, traceback);
+    }
+    return result;
+}
+
+static PyObject *perf_counter; /* of the module time */
+
+/* Tell `sample` when a call started and how long it took; -1 with an exception. */
+static int
+timed(PyObject *sample, PyObject *started)
+{
+    PyObject *ended = PyObject_CallNoArgs(perf_counter);
+    PyObject *seconds = ended == NULL ? NULL : PyNumber_Subtract(ended, started);
+    PyObject *said = seconds == NULL ? NULL : PyObject_CallFunctionObjArgs(sample, started, seconds, NULL);
+    Py_XDECREF(ended);
+    Py_XDECREF(seconds);
+    Py_XDECREF(said);
+    return said == NULL ? -1 : 0;
+}
+
+static PyObject *
+gated_vectorcall(PyObject *gate, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Gated *self = (Gated *)gate;
+    PyObject *sample, *function = passes(self, args, PyVectorcall_NARGS(nargsf), kwnames, &sample);
+    if (function == NULL) {
+        return PyErr_Occurred() ? NULL : PyObject_Vectorcall(self->decides, args, nargsf, kwnames);
+    }
+    PyObject *started = sample == NULL ? NULL : PyObject_CallNoArgs(perf_counter), *result = NULL;
+    if (sample == NULL || started != NULL) {
+        result = self->alone ? alone(self, function, args, nargsf, kwnames)
+                             : PyObject_Vectorcall(function, args, nargsf, kwnames);
+    }
+    if (result != NULL && sample != NULL && timed(sample, started) < 0) {
+        Py_CLEAR(result);
+    }
+    Py_XDECREF(started);
+    Py_XDECREF(sample);
+    Py_DECREF(function);
+    return result;
+}
+
+PyDoc_STRVAR(limit_doc,
+             "_limit(elements, product)\n--\n\n"
+             "Take calls for small ones whose arrays' sizes add up to at most ``elements`` and, where none counts as\n"
+             "less than one, multiply to at most ``product``.");
+
+static PyObject *
+gated_limit(Gated *self, PyObject *args)
+{
+    if (!PyArg_ParseTuple(args, "dd", &self->elements, &self->product)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* Make `state` the gate's, which forgets what it knew under another. */
+static int
+settle(Gated *self, PyObject *state)
+{
+    if (!PyTuple_Check(state) || PyTuple_GET_SIZE(state) != STATE) {
+        PyErr_Format(PyExc_TypeError, "expected a state of %d objects", STATE);
+        return -1;
+    }
+    int same = self->state != NULL;
+    for (int i = 0; same && i < STATE; i++) {
+        same = known(self, i) == PyTuple_GET_ITEM(state, i);
+    }
+    if (!same) {
+        self->turn++;
+        for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
+            self->kinds[i].hash = 0; /* the function stays until another one comes */
+        }
+        PyObject *before = self->state;
+        self->state = Py_NewRef(state);
+        Py_XDECREF(before);
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(settle_doc, "_settle(state)\n--\n\nLet small calls pass while the state is ``state``, if none is recorded.");
+
+static PyObject *
+gated_settle(Gated *self, PyObject *state)
+{
+    if (settle(self, state) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(remember_doc, "_remember(state, function, tag, args, kwargs)\n--\n\n"
+                           "Have calls of this kind run ``function`` at once while the state is ``state``, counted\n"
+                           "where those with this ``tag`` are.");
+
+static PyObject *
+gated_remember(Gated *self, PyObject *arguments)
+{
+    PyObject *state, *function, *tag, *args, *kwargs;
+    if (!PyArg_ParseTuple(arguments, "OOOO!O!", &state, &function, &tag, &PyTuple_Type, &args, &PyDict_Type, &kwargs) ||
+        settle(self, state) < 0) {
+        return NULL;
+    }
+    if (self->kinds == NULL) {
+        self->kinds = PyMem_Calloc((size_t)1 << KINDS_LOG2, sizeof(Kind));
+        if (self->kinds == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    uint64_t hash = hash_of_call(args, kwargs);
+    if (hash != 0) {
+        Kind *kind = self->kinds + (hash >> (64 - KINDS_LOG2)), before = *kind;
+        *kind = (Kind){hash, Py_NewRef(function), Py_NewRef(tag)};
+        Py_XDECREF(before.function);
+        Py_XDECREF(before.tag);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(known_doc, "_known(state, args, kwargs)\n--\n\n"
+                        "The function and the tag of calls of this kind under ``state``; None if they are unknown.");
+
+static PyObject *
+gated_known(Gated *self, PyObject *arguments)
+{
+    PyObject *state, *args, *kwargs;
+    if (!PyArg_ParseTuple(arguments, "OO!O!", &state, &PyTuple_Type, &args, &PyDict_Type, &kwargs) ||
+        settle(self, state) < 0) {
+        return NULL;
+    }
+    Kind *kind = kind_of(self, hash_of_call(args, kwargs));
+    return kind == NULL ? Py_NewRef(Py_None) : PyTuple_Pack(2, kind->function, kind->tag);
+}
+
+PyDoc_STRVAR(let_pass_doc,
+             "_let_pass(state, frame, tag, count, left, sample)\n--\n\n"
+             "Let the next calls with ``tag`` from the instruction at which ``frame`` is pass, at most ``left``.\n\n"
+             "They pass while the state is ``state``. Each takes one from ``count``. ``sample`` is called with the start\n"
+             "and the seconds of the call after them, and as many more pass; if it is None, that call is decided.");
+
+static PyObject *
+gated_let_pass(Gated *self, PyObject *args)
+{
+    PyObject *state, *frame, *tag, *count, *sample;
+    long left;
+    if (!PyArg_ParseTuple(args, "OO!OOlO", &state, &PyFrame_Type, &frame, &tag, &count, &left, &sample) || settle(self, state) < 0) {
+        return NULL;
+    }
+    if (!PyIter_Check(count)) {
+        return PyErr_Format(PyExc_TypeError, "_let_pass(): expected an iterator");
+    }
+    if (self->places == NULL) {
+        size_t entries = ((size_t)1 << PLACES_LOG2) + NEXT - 1;
+        self->places = PyMem_Calloc(entries, sizeof(Place));
+        if (self->places == NULL) {
+            return PyErr_NoMemory();
+        }
+        self->end = self->places + entries;
+    }
+    PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    int instruction = PyFrame_GetLasti((PyFrameObject *)frame);
+    Place *place = entry_of(self->places, code, instruction);
+    place = place != NULL ? place : entry_for(self->places, self->turn, code, instruction);
+    Place before = *place;
+    *place = (Place){code, Py_NewRef(count), Py_NewRef(tag), Py_NewRef(sample), instruction, left, left, self->turn};
+    Py_XDECREF(before.code); /* after the entry has new contents: this may run any code */
+    Py_XDECREF(before.count);
+    Py_XDECREF(before.tag);
+    Py_XDECREF(before.sample);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+gated_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *decides, *direct, *nothing, *variables, *attributes;
+    int alone;
+    if (!PyArg_ParseTuple(args, "OOOO!O!p", &decides, &direct, &nothing, &PyTuple_Type, &variables, &PyTuple_Type,
+                          &attributes, &alone)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(variables) != VARIABLES || PyTuple_GET_SIZE(attributes) != OWNERS) {
+        return PyErr_Format(PyExc_TypeError, "Gated(): expected %d variables and %d attributes", VARIABLES, OWNERS);
+    }
+    for (int i = 0; i < OWNERS; i++) {
+        PyObject *owner, *name;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(attributes, i), "O!U", &PyType_Type, &owner, &name)) {
+            return NULL;
+        }
+    }
+    Gated *self = (Gated *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    if (type->tp_call == PyVectorcall_Call) {
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; /* which classes inherit from Python 3.12 on only */
+    }
+    self->vectorcall = gated_vectorcall;
+    self->decides = Py_NewRef(decides);
+    self->direct = Py_NewRef(direct);
+    self->nothing = Py_NewRef(nothing);
+    self->elements = self->product = -1; /* until _limit() is called nothing is small */
+    self->alone = alone;
+    self->variables = Py_NewRef(variables);
+    self->attributes = Py_NewRef(attributes);
+    return (PyObject *)self;
+}
+
+static int
+gated_traverse(Gated *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->decides);
+    Py_VISIT(self->direct);
+    Py_VISIT(self->nothing);
+    Py_VISIT(self->variables);
+    Py_VISIT(self->attributes);
+    Py_VISIT(self->state);
+    for (Place *place = self->places; place < self->end; place++) {
+        Py_VISIT(place->code);
+        Py_VISIT(place->count);
+        Py_VISIT(place->tag);
+        Py_VISIT(place->sample);
+    }
+    for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
+        Py_VISIT(self->kinds[i].function);
+        Py_VISIT(self->kinds[i].tag);
+    }
+    return 0;
+}
+
+/* The functions stay, as a finalizer may still call: a cycle through them is broken where they hold the gate. */
+static int
+gated_clear(Gated *self)
+{
+    for (Place *place = self->places; place < self->end; place++) {
+        Place before = *place;
+        *place = (Place){NULL};
+        Py_XDECREF(before.code);
+        Py_XDECREF(before.count);
+        Py_XDECREF(before.tag);
+        Py_XDECREF(before.sample);
+    }
+    for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
+        self->kinds[i].hash = 0;
+        Py_CLEAR(self->kinds[i].function);
+        Py_CLEAR(self->kinds[i].tag);
+    }
+    Py_CLEAR(self->state);
+    return 0;
+}
+
+static void
+gated_dealloc(Gated *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    gated_clear(self);
+    PyMem_Free(self->places);
+    PyMem_Free(self->kinds);
+    Py_CLEAR(self->decides);
+    Py_CLEAR(self->direct);
+    Py_CLEAR(self->nothing);
+    Py_CLEAR(self->variables);
+    Py_CLEAR(self->attributes);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"_limit", (PyCFunction)gated_limit, METH_VARARGS, limit_doc},
+    {"_settle", (PyCFunction)gated_settle, METH_O, settle_doc},
+    {"_known", (PyCFunction)gated_known, METH_VARARGS, known_doc},
+    {"_remember", (PyCFunction)gated_remember, METH_VARARGS, remember_doc},
+    {"_let_pass", (PyCFunction)gated_let_pass, METH_VARARGS, let_pass_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Gated, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Gated(decides, direct, nothing, variables, attributes, alone)\n--\n\n"
+                "A function some of whose calls pass before it decides."},
+    {Py_tp_new, gated_new},
+    {Py_tp_dealloc, gated_dealloc},
+    {Py_tp_traverse, gated_traverse},
+    {Py_tp_clear, gated_clear},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    "trnpy._call._gate.Gated", sizeof(Gated), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+};
+
+static int
+execute(PyObject *module)
+{
+    PyObject *time = PyImport_ImportModule("time");
+    if (PyArray_ImportNumPyAPI() < 0 || time == NULL || (perf_counter = PyObject_GetAttrString(time, "perf_counter")) == NULL) {
+        return -1;
+    }
+    Py_DECREF(time);
+    PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
+    if (type == NULL) {
+        return -1;
+    }
+    int added = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return added;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_gate", "The compiled part of calls.", 0, NULL, module_slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__gate(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,154 @@
+/* What the gate reads and keeps of calls: the places of the program that make them, and the kinds that they are of. */
+
+#define FRAMES (PY_VERSION_HEX < 0x030E0000) /* the versions of Python whose frames were tried */
+#if FRAMES
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#endif
+
+/* The code that calls, as a borrowed reference, and at which instruction; NULL if it is not Python's.
+
+   PyEval_GetFrame() makes an object of the frame, which takes longer than all other steps together. */
+static PyObject *
+caller(int *instruction)
+{
+#if FRAMES
+    PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX < 0x030D0000
+    struct _PyInterpreterFrame *frame = thread->cframe->current_frame;
+    PyObject *code = frame == NULL ? NULL : (PyObject *)frame->f_code;
+#else
+    struct _PyInterpreterFrame *frame = thread->current_frame;
+    PyObject *code = frame == NULL ? NULL : frame->f_executable;
+#endif
+    *instruction = code == NULL ? -1 : _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+    return code;
+#else
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == NULL) {
+        return NULL;
+    }
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    *instruction = PyFrame_GetLasti(frame);
+    Py_DECREF(code); /* which the frame holds */
+    return code;
+#endif
+}
+
+enum { PLACES_LOG2 = 8 }; /* of the entries for places */
+enum { NEXT = 4 };        /* a place has one of so many neighbouring entries */
+enum { OPTION = 32 };     /* elements of the largest array that may be an option: `OPERANDS` of cache_key.py */
+enum { KINDS_LOG2 = 8 };  /* of the entries for kinds of calls, of which a later one may replace an earlier one */
+
+typedef struct {
+    PyObject *code, *count, *tag; /* the tag is that of the kinds of calls that pass */
+    PyObject *sample;             /* gets the time of the call after those that are left; None: it is decided */
+    int instruction;
+    long left, each;
+    unsigned long turn;
+} Place;
+
+/* The first entry that a place may have. */
+static Place *
+first_of(Place *places, PyObject *code, int instruction)
+{
+    uint64_t key = (uint64_t)(uintptr_t)code + (uint64_t)instruction;
+    return places + (key * UINT64_C(0x9E3779B97F4A7C15) >> (64 - PLACES_LOG2)); /* 2^64 over the golden ratio */
+}
+
+/* The entry of a place; NULL if it has none. */
+static Place *
+entry_of(Place *places, PyObject *code, int instruction)
+{
+    Place *first = first_of(places, code, instruction);
+    for (Place *place = first; place < first + NEXT; place++) {
+        if (place->code == code && place->instruction == instruction) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+/* The entry that a place without one gets: where no more calls are to pass, else the first. */
+static Place *
+entry_for(Place *places, unsigned long turn, PyObject *code, int instruction)
+{
+    Place *first = first_of(places, code, instruction);
+    for (Place *place = first; place < first + NEXT; place++) {
+        if ((place->left <= 0 && (place->sample == NULL || place->sample == Py_None)) || place->turn != turn) {
+            return place;
+        }
+    }
+    return first;
+}
+
+typedef struct {
+    uint64_t hash;
+    PyObject *function; /* that gives the reference's result */
+    PyObject *tag;      /* what is counted together */
+} Kind;
+
+static uint64_t
+mixed(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 29;
+}
+
+/* `hash` with what a decision reads of an argument; 0 if it may read more than the gate knows.
+
+   Two kinds with one hash are not told apart: then the second one, too, runs NumPy's function, which is right. */
+static uint64_t
+with_argument(uint64_t hash, PyObject *a)
+{
+    if (PyArray_CheckExact(a)) {
+        PyArrayObject *array = (PyArrayObject *)a;
+        int number = PyArray_TYPE(array);
+        if (number == NPY_BOOL || number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
+            return 0; /* of bools some looks read the values */
+        }
+        if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || number < NPY_FLOAT)) {
+            return 0; /* its values may be an option, such as the axes of tensordot */
+        }
+        hash = mixed(hash, (uint64_t)number + 64 * (uint64_t)PyArray_NDIM(array));
+        for (int i = 0; i < PyArray_NDIM(array); i++) {
+            hash = mixed(hash, (uint64_t)PyArray_DIM(array, i));
+        }
+        return hash | 1;
+    }
+    if (PyUnicode_CheckExact(a) || PyLong_CheckExact(a) || PyFloat_CheckExact(a)) {
+        Py_hash_t value = PyObject_Hash(a);
+        return mixed(mixed(hash, (uint64_t)(uintptr_t)Py_TYPE(a)), (uint64_t)value) | 1;
+    }
+    return a == Py_None || PyBool_Check(a) ? mixed(hash, (uint64_t)(uintptr_t)a) | 1 : 0;
+}
+
+/* The hash of a kind of call; 0 if it has none. Arrays by keyword are written to, or not, call by call. */
+static uint64_t
+hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
+{
+    uint64_t hash = (uint64_t)positional + 1;
+    for (Py_ssize_t i = 0; hash != 0 && i < positional; i++) {
+        hash = with_argument(hash, args[i]);
+    }
+    for (Py_ssize_t i = 0; hash != 0 && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *value = args[positional + i];
+        hash = PyArray_Check(value) ? 0 : with_argument(with_argument(hash, PyTuple_GET_ITEM(kwnames, i)), value);
+    }
+    return hash;
+}
+
+/* The hash of a kind of call by its arguments as Python has them. */
+static uint64_t
+hash_of_call(PyObject *args, PyObject *kwargs)
+{
+    uint64_t hash = (uint64_t)PyTuple_GET_SIZE(args) + 1;
+    for (Py_ssize_t i = 0; hash != 0 && i < PyTuple_GET_SIZE(args); i++) {
+        hash = with_argument(hash, PyTuple_GET_ITEM(args, i));
+    }
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; hash != 0 && PyDict_Next(kwargs, &at, &name, &value);) {
+        hash = PyArray_Check(value) ? 0 : with_argument(with_argument(hash, name), value);
+    }
+    return hash;
+}

@@ -1,0 +1,417 @@
+"""Where every call of an accelerated function begins: it is too small, known to have nothing to gain, or decided.
+
+Direct, patched and recorded calls alike run one function, ``call`` below. Its frame is the only one of trnpy's between
+the program's line and the function of NumPy or SciPy that a call ends in, and the only one that warnings pass over.
+What it finds out it tells the compiled gate (``_gate.c``), which then lets such calls pass without Python code.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import math
+import sys
+import time
+import types
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from trnpy._base.conventions import uncounted
+from trnpy._call.cache_key import kind_of
+from trnpy._call.fast_path import UNSEEN, Verdicts, _trace, in_keywords
+from trnpy._report import ledger as _ledger
+from trnpy._report.small_calls import EXACT
+from trnpy._settings import policy as _policy
+from trnpy._settings.policy import Attention, Rates, _override, _own, current_policy
+
+try:
+    from trnpy._call import _gate as compiled
+except ImportError:  # installed where there is no C compiler: every call runs Python code
+    compiled = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from trnpy._call.decisions import Op
+    from trnpy._report.reasons import Decision
+    from trnpy._report.small_calls import SmallCalls
+
+OPERANDS = 5  # calls with as many positional arguments are not taken for small ones
+KINDS = 4096  # kinds of calls of one function, more than most programs have
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+# What a decision rests on: the activation, the policy of the process, that of the context, the ledger, the calibration.
+State = tuple[Any, Any, Any, Any, Any]
+FORGOTTEN: State = (None,) * 5  # under which nothing is known
+
+
+class Way:
+    """How one call is carried out: the function to run, or its result, and what is to be recorded of it."""
+
+    __slots__ = (
+        *("function", "args", "kwargs", "decides", "timed", "alone", "result", "form", "refusals", "refused"),
+        *("decision", "record", "settled", "routed", "started", "ran_from"),
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        decides: Callable[..., None] | None = None,
+        alone: bool = True,
+        timed: bool = False,
+        record: Callable[[Way, float, float], None] | None = None,
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.decides = decides  # puts a function or a result here
+        self.alone = alone  # whether accelerated functions that the function calls are the originals
+        self.timed, self.record = timed or record is not None, record
+        self.result: Any = None
+        self.form: Callable[[Any], Any] | None = None  # of the function's result
+        # What the function may raise to refuse the values, and what then puts another one here.
+        self.refusals: tuple[type[Exception], ...] = ()
+        self.refused: Callable[[Way, Any], None] | None = None
+        self.decision: Decision | None = None
+        self.settled: Callable[..., Any] | None = None  # which calls of this kind may run undecided
+        self.routed = False  # whether that is a route, which may refuse the values
+        self.started = self.ran_from = 0.0
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run this next."""
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+
+class Patched(NamedTuple):
+    """What a patched function asks besides: whether the patch is active here, and who calls."""
+
+    name: str
+    own: Any  # ContextVar of the activation of a thread or task
+    process: Any  # class whose attribute ``activation`` holds for all others
+    nothing: Any  # the activation without a patch
+    # Of methods: whether the operands are too small, the limit in words, and the frame that used an operator.
+    judge: Callable[..., bool] | None = None
+    limit: tuple[int, str] | None = None
+    caller: Callable[[FrameType], FrameType] | None = None
+
+
+def recorded() -> Any:
+    """What recording takes, loaded at the first call that is recorded."""
+    return importlib.import_module("trnpy._call.recorded")
+
+
+def entrance(
+    original: Callable[..., Any], load: Callable[[], Op], row: str, patched: Patched | None = None,
+    kind: type | None = None,
+) -> Any:  # fmt: skip
+    """The function that runs when an accelerated function is called: an instance of ``kind`` if trnpy is compiled.
+
+    ``load`` returns the row; it runs at the first call that needs it. ``row`` is its name, which reports show.
+    """
+    door = _Door(original, load, row, patched)
+    nothing = None if patched is None else patched.nothing
+    own: Any = _own if patched is None else patched.own
+    process: Any = _policy.ProcessPolicy if patched is None else patched.process
+
+    @uncounted
+    def call(*args: Any, **kwargs: Any) -> Any:
+        here = None
+        if patched is not None:
+            here = own.get() or process.activation
+            if patched.name not in here.names:
+                return original(*args, **kwargs)
+        try:
+            frame = sys._getframe(1)
+        except ValueError:  # a thread of C code, without a program's frame
+            return original(*args, **kwargs)
+        way = door.way(here, args, kwargs, frame)
+        token = own.set(nothing) if patched is not None and way.alone else None
+        if way.timed:
+            way.ran_from, way.started = time.thread_time(), time.perf_counter()
+        try:
+            if way.decides is not None:
+                way.decides(way, args, kwargs, frame)
+            while way.function is not None:
+                try:
+                    way.result = way.function(*way.args, **way.kwargs)
+                    way.function = None
+                except way.refusals as why:
+                    way.refused(way, why)  # type: ignore[misc]  # set with the refusals
+            if way.form is not None:
+                way.result = way.form(way.result)
+        finally:
+            if token is not None:
+                own.reset(token)
+        if way.record is not None:
+            way.record(way, time.perf_counter() - way.started, time.thread_time() - way.ran_from)
+        if way.settled is not None:
+            door.settle(here, way, args, kwargs)
+        return way.result
+
+    door.function = call
+    if compiled is None or kind is None:
+        return call
+    settings = (_policy.ProcessPolicy, "policy"), (_ledger.ProcessLedger, "ledger")
+    attributes = *settings, (Rates, "turn"), (Attention, "apart")
+    variables = own, _own, _override, _trace
+    alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions call no others by public names
+    shown = *attributes, (process, "activation" if patched is not None else "policy")
+    door.function = door.gate = cast(Any, kind).__new__(kind, call, original, nothing, variables, shown, alone)
+    door.gate._limit(door.small, door.unseen)
+    return door.gate
+
+
+class Face:
+    """Stands for a function of NumPy or SciPy, with its name, doc, signature, attributes and class."""
+
+    def __init__(self, original: Callable[..., Any], load: Callable[[], Op]) -> None:
+        functools.update_wrapper(cast(Any, self), original)
+        self._original, self._load = original, load
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        # As attributes of a class, Python functions become methods; ufuncs and f2py's functions do not.
+        binds = instance is not None and hasattr(type(self._original), "__get__")
+        return types.MethodType(cast(Any, self), instance) if binds else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_original":  # copy and pickle look up attributes before __init__ has run
+            raise AttributeError(name)
+        return getattr(self._original, name)
+
+    # isinstance(np.matmul, np.ufunc), inspect.isfunction and help() give the same answers as for the original.
+    __class__ = property(lambda self: type(self._original))
+
+
+def gated(kind: type[Face]) -> type[Face] | None:
+    """``kind`` as a class whose small calls pass the compiled gate; None without a C compiler."""
+    name = f"Gated{kind.__name__}"
+    return None if compiled is None else type(name, (kind, compiled.Gated), {"__doc__": kind.__doc__})
+
+
+def stand_in(
+    kind: type[Face], gated: type[Face] | None, original: Any, load: Callable[[], Op], row: str,
+    patched: Patched | None = None, function: Any = None,
+) -> Any:  # fmt: skip
+    """An instance of ``kind`` for ``original``, which ``function`` computes if that is another one."""
+    call = entrance(original if function is None else function, load, row, patched, gated)
+    if gated is None or type(call) is not gated:
+        # Each has a type of its own with a static __call__: an ordinary method would double the overhead.
+        call = object.__new__(type(kind.__name__, (kind,), {"__call__": staticmethod(call)}))
+    kind.__init__(call, original, load)
+    return call
+
+
+class _Door:
+    """What is known of one accelerated function: its row, once loaded, and the calls that need no decision."""
+
+    def __init__(self, original: Any, load: Callable[[], Op], row: str, patched: Patched | None) -> None:
+        self.original, self.load, self.row, self.patched = original, load, row, patched
+        self.op: Op | None = None
+        self.decides: Any = None
+        self.function: Any = None  # the public one
+        self.small, self.unseen = float(UNSEEN), math.inf  # no row has a route for so few elements
+        self.limit = (row, UNSEEN, "elements") if patched is None or patched.limit is None else (row, *patched.limit)
+        if patched is None:
+            self.small = min(self.small, float(load().small))
+        self.gate: Any = Kinds()
+        self.refusing: set[Any] = set()  # kinds of calls whose values a route has refused
+        self.lines: dict[Any, SmallCalls] = {}  # by the address of the calling instruction in its code object
+
+    def loaded(self) -> Op:
+        dispatch = importlib.import_module("trnpy._call.dispatch")
+        self.op = op = self.load()
+        self.decides = partial(dispatch.decides, op, self.function)
+        self.small, self.unseen, self.limit = float(op.small), op.unseen, (self.row, op.small, "elements")
+        if self.patched is None and op.host is not None and op.host.direct is not None:  # by that function
+            self.small = self.unseen = -1.0
+        self.gate._limit(self.small, self.unseen)
+        return op
+
+    def way(self, here: Any, args: Args, kwargs: Kwargs, frame: FrameType) -> Way:
+        """How a call is carried out, unless it needs a decision: then what is to decide."""
+        own, ledger, log, patched = _own.get(), _ledger.ProcessLedger.ledger, _trace.get(), self.patched
+        policy = own or current_policy()
+        if patched is not None and patched.caller is not None:
+            frame = patched.caller(frame)
+        if log is None and not policy.force and _override.get() is None:
+            state = here, _policy.ProcessPolicy.policy, own, ledger, Rates.turn
+            found = self.known(state, args, kwargs)
+            if found is not None:
+                if ledger is None:
+                    return Way(found[0], args, kwargs)
+                way = self.counted(state, policy, *found, (args, kwargs), frame)
+                if way is not None:
+                    return way
+        if patched is not None:
+            caller = frame.f_globals.get("__name__", "")
+            excluded = here.verdicts.get(caller)
+            if excluded or (excluded is None and here.excludes(caller)):
+                return cast(Way, recorded().excluded(self.row, self.original, args, kwargs, frame, ledger, log))
+            op = self.op or self.loaded()
+            if op.covers is not None and not op.covers(args, kwargs):
+                return Way(self.original, args, kwargs, alone=False)
+        if self.op is None:
+            self.loaded()
+        return Way(None, args, kwargs, self.decides, timed=ledger is not None or log is not None)
+
+    def known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
+        """What computes a call that needs no decision, and the decision on calls of its kind unless it is small."""
+        if self.patched is not None and self.patched.judge is not None:
+            return (self.original, None) if self.patched.judge(*args) else None
+        elements, product = sizes(args, kwargs)
+        if elements <= self.small and product <= self.unseen and len(args) < OPERANDS:
+            self.gate._settle(state)
+            return self.original, None
+        if elements == math.inf:
+            return None
+        op = self.op or self.loaded()
+        found = self.gate._known(state, args, kwargs)
+        if found is not None or elements > op.small:
+            return found  # type: ignore[no-any-return]
+        seen = False if op.look is None else op.look(args, kwargs)
+        if seen is True:
+            return None
+        function = seen if seen and self.patched is None else self.original
+        self.remember(state, function, None, args, kwargs)
+        return function, None
+
+    def remember(
+        self, state: State, function: Callable[..., Any], decision: Decision | None, args: Args, kwargs: Kwargs
+    ) -> None:
+        """Have calls of this kind run ``function`` at once, if the row's look reads no more of them than their kind."""
+        if self.op is not None and (self.op.host is None or self.op.host.fixed(args, kwargs)):
+            self.gate._remember(state, function, decision, args, kwargs)
+
+    def settle(self, here: Any, way: Way, args: Args, kwargs: Kwargs) -> None:
+        """Remember the decision of a call that was carried out in ``way`` for all calls of its kind."""
+        ledger = _ledger.ProcessLedger.ledger
+        state = here, _policy.ProcessPolicy.policy, _own.get(), ledger, Rates.turn
+        decision = None if ledger is None else way.decision
+        if ledger is not None and decision is None:
+            return
+        function = self.original
+        if way.routed and way.settled is not None:
+            if kind_of(args, kwargs) in self.refusing:
+                return
+            function = self.route(here, way.settled)
+        elif self.patched is None and self.op is not None and way.settled is not self.op.reference:
+            function = way.settled
+        self.remember(state, function, decision, args, kwargs)
+
+    def route(self, here: Any, again: Callable[..., Any]) -> Callable[..., Any]:
+        """``again``, or the original for an excluded caller and for values that the route refuses."""
+        own: Any = None if self.patched is None else self.patched.own
+        nothing = None if self.patched is None else self.patched.nothing
+        unsupported = importlib.import_module("trnpy._report.reasons").Unsupported
+
+        @uncounted
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if here is not None:
+                frame = sys._getframe(1)
+                if frame.f_globals is globals() and frame.f_back is not None:  # `call`, which has not passed the gate
+                    frame = frame.f_back
+                caller = frame.f_globals.get("__name__", "")
+                excluded = here.verdicts.get(caller)
+                if excluded or (excluded is None and here.excludes(caller)):
+                    return self.original(*args, **kwargs)
+            token = None if own is None else own.set(nothing)
+            try:
+                return again(*args, **kwargs)
+            except unsupported:
+                pass
+            finally:
+                if token is not None:
+                    own.reset(token)
+            self.refusing.add(kind_of(args, kwargs))
+            self.gate._settle(FORGOTTEN)
+            return self.original(*args, **kwargs)
+
+        return run
+
+    def counted(
+        self, state: State, policy: Any, function: Callable[..., Any], decision: Decision | None,
+        given: tuple[Args, Kwargs], frame: FrameType,
+    ) -> Way | None:  # fmt: skip
+        """How a call without a decision of its own is carried out and counted; None if it is not counted there."""
+        here, ledger = state[0], state[3]
+        at = id(frame.f_code) + frame.f_lasti, id(decision)
+        calls = self.lines.get(at)
+        if (
+            calls is None
+            or calls.ledger is not ledger.small
+            or calls.activation is not here
+            or calls.policy is not policy
+        ):
+            calls = recorded().small_calls(self.limit, decision, ledger, frame, here, policy)
+            if calls is None:
+                if here is not None and recorded().inner(self.row, frame):
+                    self.gate._let_pass(state, frame, decision, itertools.repeat(None), sys.maxsize, None)
+                return None
+            if len(self.lines) >= _ledger.SITES:
+                self.lines.clear()
+            self.lines[at] = calls
+        excluded = decision is not None and calls.decision is not decision
+        function = self.original if excluded else function
+        if next(calls.count) % calls.every:
+            return Way(function, *given)
+        if calls.library and ledger.site(frame) is not calls.site:
+            self.lines.pop(at, None)  # another line's counter is to follow
+        elif calls.timed >= EXACT and not excluded:
+            sample = None if calls.library else partial(ledger.timed, calls)
+            if calls.every > 1 or sample is not None:
+                self.gate._let_pass(state, frame, decision, calls.count, calls.every - 1, sample)
+        return Way(function, *given, record=lambda way, seconds, ran_s: ledger.timed(calls, way.started, seconds))
+
+
+class Kinds:
+    """What the compiled gate remembers, where there is none. No call passes before Python code."""
+
+    def __init__(self) -> None:
+        self.state: State = FORGOTTEN
+        self.kinds: dict[Any, tuple[Callable[..., Any], Decision | None]] = {}
+
+    def _limit(self, elements: float, product: float) -> None: ...
+
+    def _let_pass(self, state: State, frame: FrameType, tag: Any, count: Any, left: int, sample: Any) -> None: ...
+
+    def _settle(self, state: State) -> None:
+        if any(mine is not given for mine, given in zip(self.state, state, strict=True)) or len(self.kinds) > KINDS:
+            self.state, self.kinds = state, {}
+
+    def _known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
+        self._settle(state)
+        return self.kinds.get(kind_of(args, kwargs))
+
+    def _remember(self, state: State, function: Any, tag: Any, args: Args, kwargs: Kwargs) -> None:
+        self._settle(state)
+        kind = kind_of(args, kwargs)
+        if kind is not None and not any(type(a) is np.ndarray and a.dtype.char == "?" for a in args):
+            self.kinds[kind] = function, tag
+
+
+def is_compiled() -> bool:
+    """Whether there is a compiled gate."""
+    return compiled is not None
+
+
+def unattended() -> bool:
+    """Whether there is no engine, nothing is recorded and nobody asked for either: then the reference runs at once."""
+    return not Attention.asked and _policy.ProcessPolicy.policy is Verdicts.known.policy
+
+
+def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float]:
+    """The sum and the product of the arrays' sizes; infinite if an argument is neither an exact array nor an option."""
+    elements, product = 0, 1
+    for a in args:
+        if type(a) is np.ndarray:
+            elements += a.size
+            product *= a.size or 1
+        elif a is not None and not isinstance(a, (str, int, float)):
+            return math.inf, math.inf
+    for size in in_keywords(kwargs) if kwargs else ():
+        elements += size
+        product *= size or 1
+    return elements, product

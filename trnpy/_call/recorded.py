@@ -1,0 +1,74 @@
+"""What is done with calls that are recorded and need no row: small ones, and those of excluded callers.
+
+It is imported at the first such call. Until then a program starts without what a decision takes.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any, Protocol
+
+from trnpy._base.conventions import OWN
+from trnpy._call.fast_path import ENTERED
+from trnpy._call.gate import Way
+from trnpy._report import ledger as _ledger
+from trnpy._report.reasons import Decision, Reason, small_decision
+from trnpy._report.small_calls import SmallCalls
+from trnpy._settings.policy import Policy
+
+
+class Excluding(Protocol):
+    """What tells which callers a patch excludes: ``hook.Activation``."""
+
+    verdicts: dict[str, bool]
+
+    def excludes(self, caller: str) -> bool:
+        """Whether calls from module ``caller`` stay original."""
+        ...
+
+
+def small_calls(
+    limit: tuple[str, int, str], decision: Decision | None, ledger: _ledger.Ledger, frame: FrameType,
+    here: Excluding | None, policy: Policy,
+) -> SmallCalls | None:  # fmt: skip
+    """The counter of the calls from ``frame`` with this decision; None if these are part of another call.
+
+    Without a decision they are small: ``limit`` has the arguments of ``small_decision``. ``here``: the activation of a
+    patch, if it is one.
+    """
+    caller = frame.f_globals.get("__name__", "")
+    if here is not None and here.verdicts.get(caller, here.excludes(caller)):
+        if inner(limit[0], frame):
+            return None
+        decision = _from_excluded(limit[0], caller)
+    return ledger.small_calls(small_decision(*limit) if decision is None else decision, frame, here, policy)
+
+
+def excluded(
+    name: str, original: Any, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None,
+    log: list[Decision] | None,
+) -> Way:  # fmt: skip
+    """The way of a call from an excluded module: the original, and a record unless it is part of another call."""
+    if (ledger is None and log is None) or inner(name, frame):
+        return Way(original, args, kwargs, alone=False)
+    decision = _from_excluded(name, frame.f_globals.get("__name__", ""))
+
+    def record(way: Way, seconds: float, ran_s: float) -> None:
+        if ledger is not None:
+            ledger.add(decision, way.started, seconds, frame)
+        if log is not None:
+            log.append(decision)
+
+    return Way(original, args, kwargs, alone=False, record=record)
+
+
+def inner(name: str, frame: FrameType) -> bool:
+    """Whether ``frame`` is trnpy's code, or NumPy's own for the function that enters: no name of it is replaced."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in OWN or (name == ENTERED and package == "numpy")
+
+
+@functools.cache
+def _from_excluded(name: str, caller: str) -> Decision:
+    return Decision(name, False, Reason.EXCLUDED_CALLER, f"called from {caller}")
