@@ -93,7 +93,7 @@ def prepare_einsum(
     kinds = {a.dtype.kind for a in arrays}
     if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
         # A plan of NumPy computes each step in the dtype of its operands, but its loop converts all operands first.
-        raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
+        raise Unsupported(Reason.DTYPE, "integers mixed with other dtypes in a planned contraction may wrap around")
     scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
     problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, exact, target)
     # If a cast may lose digits, NumPy casts or raises its own error.
@@ -160,7 +160,7 @@ def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Probl
 def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
     a, b = guards.array(a, mapped=False), guards.array(b, mapped=False)  # NumPy's result is a memory map, too
     if out is not None and a.ndim == b.ndim == 1:
-        raise Unsupported(Reason.LAYOUT, "out of no dimension: NumPy returns a number beside it")
+        raise Unsupported(Reason.LAYOUT, "zero-dimensional out: NumPy also returns a number")
     return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
 
 

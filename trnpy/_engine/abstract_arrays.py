@@ -151,7 +151,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return f"<stand-in {self.dtype} {self.shape}>"
 
     def _value(self, *_: Any, **__: Any) -> Any:
-        raise Unknown(f"{self!r} has no values: the algorithm must say what is usual")
+        raise Unknown(f"{self!r} has no values: the algorithm must give a default estimate")
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = item = tolist = _value
 
@@ -358,7 +358,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         found = FUNCTIONS.get(function.__name__)
         if found is None:
-            raise Unknown(f"numpy.{function.__name__} of a stand-in: not known to dry runs")
+            raise Unknown(f"numpy.{function.__name__} of an abstract array: not supported in dry runs")
         return found(self, *args, **options)
 
 
@@ -424,7 +424,7 @@ def _chosen(shape: tuple[int, ...], keys: tuple[Any, ...]) -> tuple[int, ...]:
             if k.dtype.kind != "b":
                 advanced.append(k.shape)
             elif isinstance(k, StandIn):
-                raise Unknown("a mask of a stand-in: say by usual how many elements it keeps")
+                raise Unknown("a mask of an abstract array: estimate with `usual` how many elements it keeps")
             else:
                 advanced.append((int(np.count_nonzero(k)),))
             axis += 1

@@ -111,9 +111,9 @@ class DeviceEngine:
     def _form(self, dtype: np.dtype) -> str:
         """The format that TensorE multiplies for products of ``dtype``; "" if no single format is accurate enough."""
         if not self.facts.integer_sums:
-            raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
+            raise Refused("self-tests found inexact integer sums on GpSimd, which kernels need to find their blocks")
         if not self.facts.blocks:
-            raise Refused("probes found transposes, offsets in registers or loops wrong, which kernels need for blocks")
+            raise Refused("self-tests found wrong transposes, register offsets or loops, which kernels need for blocks")
         precision = current_policy().products
         if precision != "matched" and dtype.kind in "fc":
             return NAMED[precision]
@@ -154,7 +154,7 @@ class DeviceEngine:
         if not isinstance(x, (Numbers, Digits)):
             return x
         if isinstance(x, Digits) or len(x.parts) > 1:
-            raise TypeError(f"a matrix of {x.dtype}: expected one that kernels have as one array of numbers")
+            raise TypeError(f"a matrix of {x.dtype}: expected a real float32, float16 or bfloat16 matrix")
         return self.runtime.run("transpose", x.parts[0]) if x.turned else x.parts[0]
 
     def reshaped(self, output: Held, shape: tuple[int, ...]) -> Held:
@@ -369,9 +369,9 @@ class DeviceEngine:
         if wide.char not in float64_products.DTYPES:
             raise Refused(f"no product of {dtype} on the device")
         if not self.facts.bits:
-            raise Refused("probes found digits inexact on this device")
+            raise Refused("self-tests found inexact digits on this device")
         if not self.facts.digits and wide.kind in "iub":
-            raise Refused("probes found digits of eight bits, which integers are made of, inexact on this device")
+            raise Refused("self-tests found inexact digits of eight bits, which integers need, on this device")
         block_bytes = (1 - CACHE_SHARE) * self.memory
         longest = max((r for r in FINE if DIGIT_BYTES * r * r <= block_bytes), default=0)
         if not longest:

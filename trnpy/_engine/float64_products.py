@@ -39,7 +39,7 @@ TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DI
 
 
 class Uncertified(Exception):
-    """No available number of digits is guaranteed to be enough for these values; the message says why."""
+    """No available number of digits is guaranteed to be enough for these values; the message gives the reason."""
 
 
 @record()

@@ -95,18 +95,18 @@ class Facts:
     splits: bool = True  # float64_digits matches its reference implementation; if not, the host splits float64
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
     transposes: bool = True  # TensorE transposes bfloat16 into the format of PSUM that kernels use
-    offsets: bool = True  # a loop's register is the offset of a transfer: needed by kernels of many blocks
-    loops: bool = True  # two device loops use PSUM one after the other: needed by them, too
-    repeats: bool = True  # a transfer repeats a row on all partitions from a run-time address; if not, in two transfers
+    offsets: bool = True  # a loop's register is the offset of a transfer: required by kernels with many blocks
+    loops: bool = True  # two device loops use PSUM one after the other: required by kernels with many blocks
+    repeats: bool = True  # a transfer repeats a row on all partitions from a run-time address; if not, two transfers do
     biases: bool = True  # ScalarE adds a number and rounds to nearest even; if not, VectorE does
 
     @property
     def blocks(self) -> bool:
-        """Whether kernels find and turn their blocks: nothing is launched otherwise."""
+        """Whether kernels can find and transpose their blocks; otherwise nothing is launched."""
         return self.integer_sums and self.transposes and self.offsets and self.loops
 
     def form(self, kernel: str) -> dict[str, bool]:
-        """Parameters of a launch of ``kernel`` that choose its form for this device; none where the usual one works."""
+        """Parameters of a launch of ``kernel`` that select its form for this device; empty for the default form."""
         return {name: False for name in FORMS.get(kernel, ()) if not getattr(self, name)}
 
     @property

@@ -2,7 +2,7 @@
 
 The tuning file of a runtime and machine has the best tiles of its kernels, their compile times, and the calls that are
 compiled. It lies beside the calibration. A file of other software or other kernels, or an unreadable one, is ignored;
-``ignored`` says why.
+``ignored`` gives the reason.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ def gemm(
         Computed in float32, float64, complex64 or complex128: in the type that SciPy's ``get_blas_funcs`` chooses for
         the arrays: float32 for float16, float64 for integers.
     c : (m, n) array_like, optional
-        What ``beta`` multiplies; zero if not given.
+        The matrix multiplied by ``beta``; zero if not given.
     trans_a, trans_b : {0, 1, 2}, optional
         op: the matrix itself, its transpose, or its conjugate transpose.
     overwrite_c : {0, 1}, optional
-        Whether the result may take the place of `c`, as it does if that is in Fortran order and of the routine's type.
+        Whether the result may overwrite `c`, as it does if that is in Fortran order and of the routine's type.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def gemm(
     Raises
     ------
     f2py's error class of the installed SciPy
-        If the shapes do not match, or for an option that is none of those above.
+        If the shapes do not match, or for any other option value.
 
     References
     ----------
@@ -81,13 +81,13 @@ def symm(
     b : (m, n) array_like
         The types of arrays are those of `gemm`.
     c : (m, n) array_like, optional
-        What ``beta`` multiplies; zero if not given.
+        The matrix multiplied by ``beta``; zero if not given.
     side : {0, 1}, optional
-        Whether `a` stands left or right.
+        0 if `a` is the left factor, 1 if it is the right one.
     lower : {0, 1}, optional
         Whether the upper or the lower triangle of `a` is read.
     overwrite_c : {0, 1}, optional
-        Whether the result may take the place of `c`.
+        Whether the result may overwrite `c`.
 
     Returns
     -------
@@ -125,18 +125,18 @@ def syrk(
     a : (n, k) array_like, or (k, n) with ``trans=1``
         The types of arrays are those of `gemm`. A complex `a` is transposed, not conjugated.
     c : (n, n) array_like, optional
-        What ``beta`` multiplies; zero if not given.
+        The matrix multiplied by ``beta``; zero if not given.
     trans : {0, 1}, optional
-        Which of the two products.
+        0 for the first product, 1 for the second.
     lower : {0, 1}, optional
         Whether the upper or the lower triangle is computed.
     overwrite_c : {0, 1}, optional
-        Whether the result may take the place of `c`.
+        Whether the result may overwrite `c`.
 
     Returns
     -------
     (n, n) ndarray
-        In Fortran order; the other triangle is that of `c`, or zero.
+        In Fortran order; the other triangle is copied from `c`, or zero.
 
     Raises
     ------
@@ -171,15 +171,15 @@ def trmm(
     b : (m, n) array_like
         The types of arrays are those of `gemm`.
     side : {0, 1}, optional
-        Whether `a` stands left or right.
+        0 if `a` is the left factor, 1 if it is the right one.
     lower : {0, 1}, optional
         Whether the upper or the lower triangle of `a` is read.
     trans_a : {0, 1, 2}, optional
         op: the matrix itself, its transpose, or its conjugate transpose.
     diag : {0, 1}, optional
-        Whether the diagonal of `a` is read or taken as ones.
+        Whether the diagonal of `a` is read or assumed to be ones.
     overwrite_b : {0, 1}, optional
-        Whether the result may take the place of `b`.
+        Whether the result may overwrite `b`.
 
     Returns
     -------

@@ -168,9 +168,7 @@ class AnyShape(_LeastSquares):
         if self.cond is not None and self.cond >= self.rounding:
             kept = significant(s, self.arrays[0].shape, None, self.cond)
             if self.driver == "gelsy" and usual((s[~kept] > self.rounding * s[0]).any(), False):
-                raise Unsupported(
-                    Reason.VALUE, "gelsy cuts a pivoted QR factor, which is not the sum of so many values"
-                )
+                raise Unsupported(Reason.VALUE, "gelsy truncates a pivoted QR factor, not the singular values")
             return kept
         self.full_rank(s)  # the threshold of SciPy's default, one eps, is as small as rounding errors of zero values
         return np.ones(len(s), bool)

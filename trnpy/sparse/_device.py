@@ -390,7 +390,7 @@ def form_of(engine: Engine, dtype: np.dtype) -> str:
     """The format in which the engine multiplies ``dtype``, or BY_DIGITS; Refused if there is none."""
     form = engine.format(dtype)
     if not form:
-        raise Refused(f"probes found products of {dtype} inexact on this device")
+        raise Refused(f"self-tests found inexact products of {dtype} on this device")
     return form
 
 

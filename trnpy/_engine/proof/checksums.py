@@ -27,7 +27,8 @@ from trnpy._settings.tile import length
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: larger ones have probability 2.5e-14 for each row
 # Terms that one BLAS call sums: first test, and second test if that fails. For constants, whose rounding errors all
-# have one sign, sums of 64 err by 50 u, of 8 by 12 u in twice the time (docs/numerics.md#proof-of-a-product).
+# have one sign, sums of 64 have errors up to 50 u; sums of 8, up to 12 u in twice the time
+# (docs/numerics.md#proof-of-a-product).
 TERMS = 64, 8
 CHAIN = 512  # products that a float32 sum adds in sequence, at most: OpenBLAS 384, a device 128
 BESIDE = 1 << 17  # elements of both operands whose sums take as long as starting a thread: 0.1 ms
