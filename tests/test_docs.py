@@ -51,7 +51,9 @@ def test_names_of_the_glossary_exist():
         names |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
     entries = re.findall(r"^- (\*\*.+?\*\*[^:(]*)(?:\(([^)]*)\))?[^:]*:", (ROOT / "docs/glossary.md").read_text(), re.M)
     terms = [name for _, listed in entries for name in re.findall(r"`([^`]+)`", listed)]
-    assert len(entries) > 80 and len(terms) > 40
+    assert 50 < len(entries) < 60 and len(terms) > 30
+    bold = [term for entry, _ in entries for term in re.findall(r"\*\*(.+?)\*\*", entry)]
+    assert len(bold) == len(set(bold))  # one meaning each
     assert [name for name in terms if name not in names] == []
 
 
