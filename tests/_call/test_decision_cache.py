@@ -19,6 +19,7 @@ from trnpy._host import pairwise as _pairwise
 from trnpy._host import positive as _positive
 from trnpy._host import spmm as _spmm
 from trnpy._host import stack_routes, tridiagonal
+from trnpy._patch import patch
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, ProcessPolicy, Rates
 
@@ -71,6 +72,18 @@ def four_ways(name, direct, namespace, ran, *args, **kwargs):
     assert {d.route for d in log} == routes == {explained}
     assert plain == patched == recorded == traced == bool(explained)
     return explained
+
+
+def test_the_function_that_a_look_returns_runs_however_small_the_call_is(monkeypatch):
+    """SciPy 1.17's inv may end the process for a matrix in Fortran order that it converts."""
+    monkeypatch.setattr(stack_routes, "_inv_in_c_order", lambda *args, **kwargs: "in C order")
+    monkeypatch.setattr(patch._here, "hooks", {})  # a new one is made, which has loaded no row
+    a = np.asfortranarray([[2, 1], [0, 3]])
+    with trnpy.patched("scipy.linalg.inv"):
+        assert [scipy.linalg.inv(a) for _ in range(3)] == 3 * ["in C order"]
+        with trnpy.profile():
+            assert [scipy.linalg.inv(a) for _ in range(3)] == 3 * ["in C order"]
+    assert [trnpy.linalg.inv(a) for _ in range(3)] == 3 * ["in C order"]
 
 
 # --- Contractions -----------------------------------------------------------------------------------------------------

@@ -212,10 +212,10 @@ class _Door:
         self.op: Op | None = None
         self.decides: Any = None
         self.function: Any = None  # the public one
-        self.small, self.unseen = float(UNSEEN), math.inf  # no row has a route for so few elements
+        # NumPy's rows have no route for so few elements, and loading one would delay a program that imports NumPy only.
+        late = patched is not None and row.startswith("numpy.")
+        self.small, self.unseen = (float(UNSEEN), math.inf) if late else (-1.0, -1.0)
         self.limit = (row, UNSEEN, "elements") if patched is None or patched.limit is None else (row, *patched.limit)
-        if patched is None:
-            self.small = min(self.small, float(load().small))
         self.gate: Any = Kinds()
         self.refusing: set[Any] = set()  # kinds of calls whose values a route has refused
         self.lines: dict[Any, SmallCalls] = {}  # by the address of the calling instruction in its code object
@@ -274,7 +274,7 @@ class _Door:
         seen = False if op.look is None else op.look(args, kwargs)
         if seen is True:
             return None
-        function = seen if seen and self.patched is None else self.original
+        function = seen or self.original
         self.remember(state, function, None, args, kwargs)
         return function, None
 
