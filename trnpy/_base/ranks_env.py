@@ -22,7 +22,7 @@ LOCAL = {
 
 
 class Ranks(Protocol):
-    """Processes that exchange arrays: what a report needs of a communicator of ``trnpy.dist``."""
+    """The part of a ``trnpy.dist`` communicator that a report needs: processes that exchange arrays."""
 
     rank: int
     size: int
@@ -33,7 +33,7 @@ class Ranks(Protocol):
         ...
 
 
-ending: list[Callable[[Ranks], None]] = []  # what ranks do together when the program has ended
+ending: list[Callable[[Ranks], None]] = []  # called by all ranks together when the program has ended
 
 
 def launched() -> int:

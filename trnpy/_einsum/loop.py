@@ -1,4 +1,4 @@
-"""How long NumPy's einsum takes without a plan: one loop over all labels, as its iterator arranges them.
+"""The time of NumPy's einsum without a plan: one loop over all labels, in the order of its iterator.
 
 The iterator (numpy/_core/src/multiarray/nditer_constr.c) sorts the axes by the strides of the operands and joins those
 that all operands step through as one. The innermost axis goes to a kernel (einsum_sumprod.c.src), whose speed depends
@@ -40,8 +40,8 @@ INNER, OUTER = 13.0, 16.0  # each call of the kernel, and each step of the axes 
 RESET = 120.0
 CAST = 2.0  # an element of an operand that the iterator converts in a buffer
 LINE_BYTES, PAGE_BYTES = 64, 4096
-# Lines from beyond the cache of one core and from beyond that of all cores, of so many bytes: one that the next line
-# follows, one alone, and what a jump to another page adds.
+# Units by cache size in bytes (of one core, of all cores): for a missed cache line that follows the last one, for an
+# isolated line, and for a jump to another page.
 MISSED = {area(2**17) * 8: (0.6, 3.0, 1.3), area(3 * 2**20) * 8: (1.4, 7.1, 21.0)}
 Axis = tuple[int, tuple[int, ...]]  # extent, and the stride of each operand and of the result
 
@@ -150,13 +150,13 @@ def _kernel(strides: tuple[int, ...], itemsize: int) -> str:
 
 
 def _memory(axes: list[Axis], operands: int) -> float:
-    """Units for what the caches do not hold."""
+    """Units for cache misses."""
     counted = ((_missed(axes, operands, cache), units) for cache, units in MISSED.items())
     return sum(n * each for lines, units in counted for n, each in zip(lines, units, strict=True))
 
 
 def _missed(axes: list[Axis], operands: int, cache: int) -> tuple[float, float, float]:
-    """Lines from beyond a ``cache`` of so many bytes: those in runs, those alone, and starts of runs on other pages."""
+    """Lines missed by a ``cache`` of this size in bytes: in runs, isolated, and starts of runs on other pages."""
     boxes = [[_lines(axes[:depth], i) for depth in range(len(axes) + 1)] for i in range(operands)]
     held = [sum(box[depth] for box in boxes) * LINE_BYTES <= cache for depth in range(len(axes) + 1)]
     if held[-1]:
@@ -164,7 +164,7 @@ def _missed(axes: list[Axis], operands: int, cache: int) -> tuple[float, float, 
     depth = held.index(False) - 1  # the axes inside it find their lines in the cache
     streamed = alone = far = 0.0
     for i, box in enumerate(boxes):
-        # The next axis may pass by what is in the cache.
+        # The next axis may skip lines that are in the cache.
         lines = box[depth + 1] if axes[depth][1][i] else box[depth]
         lines *= math.prod(n for n, _ in axes[depth + 1 :])
         own = [(n, abs(strides[i])) for n, strides in axes if strides[i]]

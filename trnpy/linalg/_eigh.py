@@ -62,7 +62,7 @@ def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
 def by_methods(n: int, dtype: np.dtype) -> dict[str, Any]:
     """The problem fields that list the methods for eigenpairs of a matrix (n, n), or the reason why there are none."""
     found = methods(n, dtype)
-    refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: more than kernels take")
+    refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: above the kernel limit")
     return {"on_device": bool(found), "refusal": refusal, "methods": found}
 
 

@@ -14,7 +14,7 @@ from trnpy.linalg._reference_forms import scipy_function
 def prepare_khatri_rao(a: Any, b: Any) -> Problem:
     a, b = guards.array(a), guards.array(b)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of as many columns")
+        raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of equal width")
     return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
 
 

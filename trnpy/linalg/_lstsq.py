@@ -226,7 +226,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
     kind, flops = ("qr", 2.0 * m * n * n) if driver == "gelsy" else ("svdvals", FLOPS["svdvals"] * m * n * n)
     cost = useful(kind, size, flops + 4.0 * m * n * k, (a, b), dtype, results)
     methods = _svd.methods(n, dtype)
-    refusal = None if methods else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: more than kernels take")
+    refusal = None if methods else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: above the kernel limit")
     return AnyShape(
         (a, b), dtype, cost, on_device=bool(methods), refusal=refusal, methods=methods, cond=cond, driver=driver
     )

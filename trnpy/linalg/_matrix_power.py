@@ -104,7 +104,7 @@ def rounding(n: int, sizes: Sequence[float], unit: float) -> float:
 
 def prepare_matrix_power(a: Any, n: Any) -> Problem:
     n = operator.index(n)
-    refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than a check takes")
+    refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than the check supports")
     a = square(a)
     size, dtype = len(a), guards.floating(a)
     count = n.bit_length() - 1 + n.bit_count() - 1

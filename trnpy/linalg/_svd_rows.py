@@ -47,7 +47,7 @@ def problem(
     results = n if kind == "svdvals" else (m + n) * n
     cost = useful(host, size, FLOPS[kind] * m * n**2 + after, (a,), dtype, results)
     found = _svd.methods(n, dtype)
-    refusal = None if found else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: more than kernels take")
+    refusal = None if found else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: above the kernel limit")
     return make((a,), dtype, cost, on_device=bool(found), refusal=refusal, methods=found, **options)
 
 

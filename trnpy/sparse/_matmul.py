@@ -196,7 +196,7 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
     if not nnz or 0 in (*a.shape, *other.shape) or (is_sparse(other) and (other.ndim != 2 or not other.nnz)):
         return Reason.LAYOUT, "an operand is empty"
     if a.format == "coo" and a.shape[0] == other.ndim == 1:
-        return Reason.LAYOUT, "one row of COO times a vector, of which SciPy makes a number"
+        return Reason.LAYOUT, "one row of COO times a vector, for which SciPy returns a number"
     if is_sparse(other) and not (a.format in PATTERNED and other.format in PATTERNED):
         return Reason.LAYOUT, f"{a.format} times {other.format}"
     if is_sparse(other) and any(x.dtype != dtype and x.dtype.kind in "biu" for x in (a, other)):

@@ -111,7 +111,7 @@ class ExpmMultiply(Problem):
         after = [float(np.linalg.norm(found[count:])) / math.sqrt(w.shape[1]) for found in reversed(sizes)]
         added = (float(np.linalg.norm(a)) + _expm.largest_term(a, w, REACH)) * max(map(operator.mul, before, after))
         if not math.isfinite(added):  # any result would be within it
-            raise Unsupported(Reason.VALUE, "what rounding may add overflows")
+            raise Unsupported(Reason.VALUE, "the allowed rounding error overflows")
         # The bound of a check grows with the order of a matrix, but this does not.
         size = max(float(np.linalg.norm(x)) * math.sqrt(count), added / len(a))
         difference = float(np.linalg.norm(x @ v - expected))
