@@ -13,6 +13,10 @@ def main(arguments: list[str]) -> int:
         from conformance.nki import main as nki_main
 
         return int(nki_main(arguments[1:]))
+    if arguments[:1] == ["faults"]:
+        from conformance.faults import main as faults_main
+
+        return faults_main(arguments[1:])
     if arguments[:1] == ["neuronx"]:
         from conformance.neuronx import main as neuronx_main
 

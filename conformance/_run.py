@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         description="Upstream's own installed tests on trnpy's functions.",
         epilog=f"SUITE is one of {', '.join(SUITES)}. All other arguments are pytest's; test files are relative to "
         "site-packages. `python -m conformance nki FOLDER` runs NKI kernels written by others on the simulator; "
-        "`python -m conformance neuronx` compiles trnpy's with AWS's compiler. "
+        "`python -m conformance neuronx` compiles trnpy's with AWS's compiler; `faults` injects faults. "
         "`python -m conformance array-api`, `scikit-learn` and `scipy-array-api` run suites of others on trnpy.xp.",
     )
     p.add_argument("suite", nargs="?", metavar="SUITE", choices=SUITES)

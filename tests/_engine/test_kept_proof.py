@@ -6,8 +6,8 @@ from dry_runs import tallied
 
 import trnpy
 import trnpy.sparse.linalg
+from conformance.healthy import HOSTILE
 from nkisim.hardware import TRN2
-from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.handles import Refused, stored
 from trnpy._engine.proof import checksums

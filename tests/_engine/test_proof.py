@@ -10,9 +10,9 @@ from doubles import RecordingEngine
 from dry_runs import tallied
 
 import trnpy
+from conformance.healthy import HOSTILE
 from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
-from trnpy._cli.healthy import HOSTILE
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.proof import checksums, integers
 from trnpy._engine.proof.weights import PROBES, weights

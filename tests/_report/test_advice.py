@@ -5,9 +5,9 @@ import pytest
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._engine.time_parts import Parts
-from trnpy._report.advice import BOTH, KEEP, STACKED, priced
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
+from trnpy._report.what_if import BOTH, KEEP, STACKED, priced
 
 SLOW_LINK = Parts(launch_s=0.4, send_s=1.0, fetch_s=0.1, to_digits_s=1.0, from_digits_s=0.1, engine_s=0.1)
 

@@ -12,8 +12,7 @@ import pytest
 
 from trnpy._call.dispatch import Decision, Reason
 from trnpy._report.ledger import Ledger
-from trnpy._report.page import LANES, ROWS, page
-from trnpy._report.pictures import ticks
+from trnpy._report.page import LANES, ROWS, page, ticks
 from trnpy._report.units import duration, place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

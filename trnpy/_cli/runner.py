@@ -29,10 +29,6 @@ Command = Callable[[list[str]], int]
 DELEGATED = {
     "lint": ("trnpy._cli.simulate", "check the source of NKI kernels"),
     "simulate": ("trnpy._cli.simulate", "run NKI kernels on the simulator"),
-    "faults": (
-        "trnpy._cli.faults",
-        "plant faults in a simulated device, and count those that nobody notices",
-    ),
     "chem": ("trnpy.chem.cli", "quantum chemistry"),
     "blocks": ("trnpy.sparse.cli", "how a sparse matrix falls into blocks"),
 }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from trnpy._report.advice import priced
 from trnpy._report.instance_cost import rentals
 from trnpy._report.ranks import to_dict
 from trnpy._report.run_record import Run
 from trnpy._report.scaling import curve
 from trnpy._report.small_calls import Call
-from trnpy._report.what_if import predicted
+from trnpy._report.what_if import predicted, priced
 from trnpy._settings.host_rates import machine_id
 
 SCHEMA = "trnpy-report/1"  # the number changes when readers of the file must change

@@ -6,7 +6,6 @@ import importlib.util
 from typing import IO, Literal
 
 from trnpy._report import no_path
-from trnpy._report.advice import priced, worth
 from trnpy._report.run_record import Run
 from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 from trnpy._report.small_calls import STRIDE
@@ -27,7 +26,7 @@ from trnpy._report.units import (
     took,
     uncalibrated,
 )
-from trnpy._report.what_if import WhatIf, predicted
+from trnpy._report.what_if import WhatIf, predicted, priced, worth
 from trnpy._settings.policy import current_policy
 
 PLACES = 5  # of work that no patch sees, in one sentence

@@ -1,13 +1,13 @@
-"""Faults planted in the simulated device are noticed or harmless; the whole campaign is ``trnpy faults --full``."""
+"""Faults injected into the simulated device are noticed or harmless; ``conformance faults --full`` has more."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from trnpy._cli.faults import ROWS, Campaign, main
-from trnpy._cli.healthy import HEALTHY, HOSTILE, PRODUCTS, alarms, hostile, refused
-from trnpy._engine.fault_injection import DAMAGES, KINDS, sound_engines
+from conformance.fault_injection import DAMAGES, KINDS, sound_engines
+from conformance.faults import ROWS, Campaign, main
+from conformance.healthy import HEALTHY, HOSTILE, PRODUCTS, alarms, hostile, refused
 from trnpy._engine.proof import checksums
 
 SAMPLE = ["matmul float64", "matmul float32", "matmul bf16", "matmul int64", "csr @", "lu", "solve", "eigvalsh of some"]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import ArpackError
 
+from conformance.fault_injection import sound_engines
 from trnpy import linalg, sparse
 from trnpy._call.dispatch import EXCUSE, trace
 from trnpy._einsum.multi_einsum import multi_einsum
 from trnpy._einsum.rows import dot, einsum, inner, kron, matmul, tensordot
 from trnpy._engine.engines import Engine, engine
-from trnpy._engine.fault_injection import sound_engines
 from trnpy._engine.health import Health
 from trnpy._settings.policy import policy
 from trnpy.linalg import blas, lapack

@@ -1,4 +1,4 @@
-"""``python -m trnpy faults``: plant faults in a simulated device, and count those that a caller would not notice."""
+"""``python -m conformance faults``: inject faults into a simulated device, and count the undetected ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from conformance.fault_injection import KINDS, Device, Fault
+from conformance.healthy import HEALTHY, alarms
 from trnpy import linalg, sparse
 from trnpy._base.records import record
 from trnpy._call.dispatch import trace
-from trnpy._cli.healthy import HEALTHY, alarms
 from trnpy._einsum.rows import einsum, matmul
 from trnpy._engine.engines import engine
-from trnpy._engine.fault_injection import KINDS, Device, Fault
 from trnpy._engine.precision import eps
 from trnpy._settings.policy import policy
 from trnpy.chem.dfmp2 import ACCURACY, dfmp2_energy
@@ -302,7 +302,7 @@ class Campaign:
 def main(argv: list[str]) -> int:
     """Plant faults and print the table. Returns 1 if an error above its target was silent or a healthy call failed."""
     parser = argparse.ArgumentParser(
-        prog="python -m trnpy faults",
+        prog="python -m conformance faults",
         description="Plant faults in the simulated device, one in each call, and count those that are noticed,\n"
         "harmless (the result is accepted and within its target) and silent (accepted, with a larger error).\n"
         "Targets: 1e-12 in double precision, of |a_i| |b_j| for products and of the result's own scale\n"
