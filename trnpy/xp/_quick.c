@@ -293,7 +293,12 @@ UNARY(nb_pos, PyNumber_Positive, POS)
 UNARY(nb_abs, PyNumber_Absolute, ABS)
 UNARY(nb_invert, PyNumber_Invert, INVERT)
 
-static PyObject *matmul(PyObject *a, PyObject *b) { return PyObject_CallFunctionObjArgs(known.matmul, a, b, NULL); }
+static PyObject *
+matmul(PyObject *a, PyObject *b)
+{
+    PyObject *operands[] = {a, b};
+    return PyObject_Vectorcall(known.matmul, operands, 2, NULL);
+}
 
 static PyObject *
 nb_matmul(PyObject *a, PyObject *b)
