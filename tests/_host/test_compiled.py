@@ -145,6 +145,8 @@ def test_lu_of_all_shapes_and_forms(shape, options, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", SIZES)
 def test_cholesky_reads_one_triangle(n, dtype, lower):
+    if "cholesky" not in NAMES:
+        pytest.skip("the installed SciPy's cholesky takes no stacks")
     a = definite(n, dtype)
     a = np.tril(a) if lower else np.triu(a)
     ours, theirs = run("cholesky", a, lower=lower)
