@@ -73,6 +73,17 @@ class Source:
         start, end = self.place(node)
         return self.bytes[start:end].decode()
 
+    def holds(self, node: ast.expr) -> bool:
+        """Whether the source at the place of ``node`` is that of ``node``."""
+        if not isinstance(node, (ast.Call, ast.FormattedValue)):
+            return True
+        if isinstance(node, ast.FormattedValue):
+            return self.holds(node.value)
+        try:
+            return ast.dump(ast.parse(f"({self.text(node)})", mode="eval").body) == ast.dump(node)
+        except (SyntaxError, UnicodeDecodeError):
+            return False
+
 
 Found = Iterator[tuple[ast.AST, str]]  # a node, and the source that replaces it
 
@@ -155,8 +166,10 @@ def mutations(source: Source) -> Iterator[Mutation]:
 
 def _inside(source: Source, node: ast.AST, where: str) -> Iterator[Mutation]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.arguments, ast.ImportFrom, ast.Import, ast.JoinedStr)) or _typing_only(child):
+        if isinstance(child, (ast.arguments, ast.ImportFrom, ast.Import)) or _typing_only(child):
             continue
+        if isinstance(child, ast.expr) and not isinstance(child, ast.JoinedStr) and not source.holds(child):
+            continue  # inside an f-string, of whose parts Python 3.11 does not know the places
         inner = where
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             inner = child.name if where == "module" else f"{where}.{child.name}"

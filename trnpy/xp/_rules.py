@@ -7,6 +7,7 @@ have no memory of their own.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +39,8 @@ def _probed(function: Callable[..., Any], kinds: tuple[Any, ...], options: tuple
     A kind is a dtype and a number of dimensions, or a type of Python's scalars.
     """
     ones = [kind(1) if isinstance(kind, type) else np.ones((1,) * kind[1], kind[0]) for kind in kinds]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one element only, such as "Degrees of freedom <= 0"
         found = function(*ones, **dict(options))
     return tuple([np.asarray(x).dtype for x in found]) if isinstance(found, tuple) else np.asarray(found).dtype
 
