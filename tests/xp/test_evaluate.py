@@ -50,7 +50,7 @@ VIEWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("computed", ["before", "in one evaluation"])
+@pytest.mark.parametrize("computed", ["before", "together", "in one evaluation"])
 @pytest.mark.parametrize("name", VIEWS)
 def test_no_result_takes_memory_that_a_view_shows(name, computed):
     """The base is needed for the last time by an operation whose result would fit its memory, while a view lives."""
@@ -59,12 +59,17 @@ def test_no_result_takes_memory_that_a_view_shows(name, computed):
     seen = view(xp, base)
     if computed == "before":
         np.asarray(base), np.asarray(seen)
+    if computed == "together":  # in one evaluation, which finds that they share memory
+        float(xp.sum(base) + xp.sum(seen))
     over = base * 3.0
-    again = seen * 5.0
+    if computed == "in one evaluation":
+        again = seen * 5.0
     del base
     last = over - 1.0
     del over
     np.asarray(last)
+    if computed != "in one evaluation":
+        again = seen * 5.0
     np.testing.assert_array_equal(np.asarray(last), (A + 1.0) * 3.0 - 1.0)
     np.testing.assert_array_equal(np.asarray(again), view(np, A + 1.0) * 5.0)
     np.testing.assert_array_equal(np.asarray(seen), view(np, A + 1.0))
