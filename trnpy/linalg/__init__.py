@@ -1,7 +1,7 @@
 """The functions of scipy.linalg, those only in numpy.linalg, inv_sqrtm, and BLAS under one name for all types.
 
-The accelerated functions are listed in ``_rows`` and ``_inv_sqrtm``; ``_level3`` calls those of ``blas``. Names are
-created at first use, so that numpy.linalg can be accelerated without loading SciPy.
+``_call.rows`` lists the accelerated functions; ``_level3`` calls those of ``blas``. Names are created at first use, so
+that numpy.linalg can be accelerated without loading SciPy.
 """
 
 from __future__ import annotations
