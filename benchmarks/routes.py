@@ -57,7 +57,7 @@ def decided(call: Call) -> tuple[str, tuple[float, float], dict[str, Callable[[]
     if call.op is None:
         return "", (0.0, 0.0), {}
     with trnpy.policy(device="none"):
-        decision = explain(getattr(call.ours, "func", None) or _Named(call.op), *call.args, **call.kwargs)
+        decision = explain(_Named(call.op), *call.args, **call.kwargs)
     others: dict[str, Callable[[], Any]] = {}
     predicted = 0.0, 0.0
     try:
