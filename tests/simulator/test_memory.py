@@ -12,38 +12,6 @@ from nkisim.hardware import MACHINES
 from nkisim.run.launch import simulate
 from tests.simulator.kernels import on_chip, refusal, run, to_hbm, values
 
-DTYPES = ("float32", "bfloat16", "float8_e4m3", "int32", "uint8")
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("buffer", [nl.sbuf, nl.private_hbm])
-def test_fresh_memory_cannot_be_read(dtype, buffer):
-    def kernel():
-        to_hbm(nl.ndarray((4, 6), dtype, buffer))
-
-    text = refusal(kernel, rule=16)
-    assert "dma_copy: src is uninitialised at element [0, 0]" in text and dtype in text
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_first_element_that_was_not_written_is_named(dtype):
-    def kernel(x):
-        tile = nl.ndarray((4, 6), dtype)
-        nisa.dma_copy(dst=tile[:, 0:5], src=x[:, 0:5])
-        nisa.dma_copy(dst=tile[0:3, 5], src=x[0:3, 5:6])
-        to_hbm(tile)
-
-    text = refusal(kernel, values((4, 6), dtype), rule=16)
-    assert "element [3, 5]" in text
-
-
-def test_fresh_memory_holds_nan_for_whoever_looks():
-    def kernel():
-        tile = nl.ndarray((2, 2), nl.bfloat16)
-        assert np.isnan(tile.array().astype(np.float32)).all()
-
-    run(kernel)
-
 
 def test_an_output_that_is_partly_written_is_refused():
     def kernel(x):

@@ -131,22 +131,6 @@ def test_an_error_inside_numpy_becomes_one_line_of_the_kernel():
     refusal(kernel, values((4, 4)), match="imaginary: ValueError")
 
 
-def test_an_unknown_instruction_is_named():
-    def isa():
-        nisa.tensor_copy_dynamic_src(1)
-
-    def language():
-        nl.mgrid[0:128]
-
-    refusal(isa, match="nisa.tensor_copy_dynamic_src")
-    refusal(language, match="nl.mgrid")
-
-
-def test_instructions_outside_a_kernel_are_refused():
-    with pytest.raises(SimulatorError, match="only inside a kernel"):
-        nl.ndarray((2, 2), nl.float32)
-
-
 # --- targets --------------------------------------------------------------------------------------------
 
 
@@ -280,17 +264,6 @@ def test_an_error_in_a_deferred_instruction_names_the_line_that_issued_it():
 
     lines = {refusal(kernel, values((4, 4)), rule=26, mode=mode) for mode in ("run", "reorder")}
     assert len(lines) == 1
-
-
-def test_depends_on_adds_an_edge():
-    def kernel(x):
-        first = nisa.dma_copy(dst=nl.ndarray((4, 4), nl.float32), src=x)
-        second = nisa.memset(dst=nl.ndarray((4, 4), nl.float32), value=0.0).depends_on(first)
-        with pytest.raises(SimulatorError, match="earlier"):
-            first.depends_on(second)
-
-    trace = simulate(kernel, mode="reorder").run(values((4, 4))).trace
-    assert trace.dependencies == ((1, 0),)
 
 
 def two_named(x):
