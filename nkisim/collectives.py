@@ -1,8 +1,8 @@
 """nki.collectives: kernels exchange data between the ranks of a replica group.
 
-Every rank of a group issues the same collective, which completes when all have issued it. Ranks are
-those of ``replicas.run_ranks``. With two cores per rank (LNC 2), core c meets core c of the other ranks
-and moves its own data; what both cores do with one shared tensor is undocumented.
+Every rank of a group issues the same collective, which completes when all have issued it. ``replicas.run_ranks``
+starts the ranks. With two cores per rank (LNC 2), core c meets core c of the other ranks and moves its own data. The
+effect of both cores on one shared tensor is undocumented.
 Source: nki/api/nki/collectives/__init__.py.
 """
 
@@ -32,16 +32,17 @@ __all__ = [
 
 REDUCTIONS = ("add", "maximum", "minimum")
 PRIORITIES = (0, 3)
-MAX_CHANNELS = 4  # for groups of all devices of a node; 2 for other groups
+MAX_CHANNELS = 4  # for a group of all devices of a node; 2 for any other group
 CHIP_RANKS = 4  # ranks of all_gather_v: one chip under LNC 2
-# Groups of all_to_all that no inf2 built (aws-samples/sample-spectral-dns-on-aws-neuron: docs/neuron-rules.md, rule 4).
+# Group sizes that no inf2 could build for all_to_all
+# (aws-samples/sample-spectral-dns-on-aws-neuron: docs/neuron-rules.md, rule 4).
 NEVER_BUILT = (12, 16)
 Tensors = Sequence[NkiTensor]
 
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """Lists of ranks without overlap; a collective runs inside each list."""
+    """Disjoint lists of ranks; a collective runs inside each list."""
 
     groups: Any
 
@@ -69,7 +70,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     return VirtualRegister(world().rank)
 
 
-# --- equal pieces -----------------------------------------------------------------------------------------
+# --- equal blocks -----------------------------------------------------------------------------------------
 
 
 def all_reduce(
@@ -80,7 +81,7 @@ def all_reduce(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """Every dst = the sum, minimum or maximum over the group of the src of the same position."""
+    """Every dst = the sum, minimum or maximum of the src at its position over the group."""
     this = "all_reduce"
     members, _ = _check(this, srcs, dsts, replica_group, priority)
     reduction = check.one_of(this, "op", op, REDUCTIONS)
@@ -101,7 +102,7 @@ def all_gather(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """Every dst = the srcs of the group one after the other along collective_dim (0; in SBUF also 1)."""
+    """Every dst = the srcs of the group concatenated along collective_dim (0; in SBUF also 1)."""
     this = "all_gather"
     members, buffer = _check(this, srcs, dsts, replica_group, priority)
     check.whole_number(this, "collective_dim", collective_dim, 0, 1 if buffer == "sbuf" else 0)
@@ -127,7 +128,7 @@ def reduce_scatter(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """dst of the i-th rank = the reduction over the group of the i-th piece of src along dimension 0."""
+    """dst of rank i = the i-th block of src along dimension 0, reduced over the group."""
     this = "reduce_scatter"
     members, _ = _check(this, srcs, dsts, replica_group, priority)
     check.whole_number(this, "collective_dim", collective_dim, 0, 0)
@@ -150,9 +151,9 @@ def all_to_all(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """dst of the i-th rank = the i-th pieces along dimension 0 of all srcs of the group, in order; HBM only.
+    """dst of rank i = block i along dimension 0 of every src of the group, concatenated; HBM only.
 
-    On trn1 and inf2 the runtime refuses some groups when it loads the program; nobody published those of trn2 and trn3.
+    On trn1 and inf2 the runtime refuses some groups when it loads the program. For trn2 and trn3 nothing is published.
     """
     this = "all_to_all"
     members, buffer = _check(this, srcs, dsts, replica_group, priority)
@@ -172,7 +173,7 @@ def all_to_all(
 
 
 def _reduce(reduction: AluOp, parts: list[Array]) -> Array:
-    """Parts combined in the order of the group: integers exactly, floats in float32."""
+    """The reduction of the parts in the order of the group: integers exactly, floats in float32."""
     wide = [part.astype(np.int64) if part.dtype.kind in "iu" else to_float32(part) for part in parts]
     result = wide[0]
     for part in wide[1:]:
@@ -190,7 +191,7 @@ def collective_permute(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """dst of each target = src of its source; a rank that is no target keeps its dst. One HBM tensor."""
+    """dst of each target = src of its source; other ranks keep their dst. One HBM tensor."""
     this = "collective_permute"
     buffer = _check_tensors(this, srcs, dsts, priority)
     _hbm_only(this, buffer)
@@ -263,7 +264,7 @@ def collective_permute_implicit_reduce(
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: int, replica_group: ReplicaGroup, channel_id: int = 0, name: str | None = None
 ) -> VirtualRegister:
-    """Rank whose data a ring step works on: this rank in step 0, then one predecessor further each step."""
+    """The rank whose data a ring step processes: this rank in step 0, its predecessor in step 1, and so on."""
     this = "collective_permute_implicit_current_processing_rank_id"
     members = replica_group.members(this)
     check.whole_number(this, "channel_id", channel_id, 0, MAX_CHANNELS - 1)
@@ -284,7 +285,7 @@ def _channels(this: str, channel_ids: Sequence[int], *by_channel: Sequence[Tenso
     return [[channel[0] for channel in tensors] for tensors in by_channel]
 
 
-# --- pieces of run-time size --------------------------------------------------------------------------------
+# --- blocks of run-time size --------------------------------------------------------------------------------
 
 
 def all_gather_v(
@@ -299,8 +300,8 @@ def all_gather_v(
 ) -> Any:
     """Every rank sends one chunk ``src[displ : displ + count]`` to all; chunk s starts at element s * slot of dst.
 
-    metadata_tensor uint32 (3, ranks), in SBUF (1, 3, ranks): rows send count and displacement (first
-    column), and received counts, an output. slot = elements of dst / ranks.
+    metadata_tensor is uint32 (3, ranks), in SBUF (1, 3, ranks). Its rows are the send count, the displacement (both in
+    the first column), and the received counts, an output. slot = elements of dst / ranks.
     """
     this = "all_gather_v"
     if has_rdispls:
@@ -325,8 +326,8 @@ def all_to_all_v(
 ) -> Any:
     """Rank s sends ``src[displ[r] : displ[r] + count[r]]`` to rank r; chunk s starts at element s * slot of dst.
 
-    metadata_tensor uint32 (3 or 4, ranks), in SBUF (1, 3 or 4, ranks): rows send counts, send
-    displacements, received counts (an output), and with has_rdispls (trn3) where chunks start.
+    metadata_tensor is uint32 (3 or 4, ranks), in SBUF (1, 3 or 4, ranks). Its rows are the send counts, the send
+    displacements, the received counts (an output) and, with has_rdispls (trn3), the starts of the chunks in dst.
     """
     this = "all_to_all_v"
     if has_rdispls:
@@ -348,7 +349,7 @@ def _variable(
     priority: int | None,
     name: str | None,
 ) -> Any:
-    """Issue an exchange whose sizes are in the metadata tensor."""
+    """Issue an exchange of the sizes in the metadata tensor."""
     _hbm_only(this, _check_tensors(this, srcs, dsts, priority))
     _single(this, srcs, dsts)
     src, dst, n = srcs[0], dsts[0], len(members)
@@ -390,7 +391,7 @@ def _variable(
 
 
 def _metadata(this: str, metadata: NkiTensor, shape: tuple[int, int]) -> dict[int, NkiTensor]:
-    """The rows of the metadata tensor, by number; a row may be initialised without the others."""
+    """The rows of the metadata tensor by number, as separate views because a row may be uninitialised."""
     if not isinstance(metadata, NkiTensor) or metadata.dtype != "uint32" or metadata.storage.buffer == "psum":
         check.refuse(this, f"metadata_tensor is {metadata!r}; a uint32 tensor in HBM or SBUF is needed")
     needed = (1, *shape) if metadata.on_chip else shape
@@ -401,13 +402,13 @@ def _metadata(this: str, metadata: NkiTensor, shape: tuple[int, int]) -> dict[in
     return {row: metadata[row : row + 1, :] for row in range(shape[0])}
 
 
-# --- what they share ----------------------------------------------------------------------------------------
+# --- shared checks and issue --------------------------------------------------------------------------------
 
 
 def _check(
     this: str, srcs: Tensors, dsts: Tensors, replica_group: ReplicaGroup, priority: int | None, coalesced: bool = True
 ) -> tuple[tuple[int, ...], str]:
-    """Members of this rank's group, and the buffer in which all tensors are."""
+    """The members of this rank's group, and the buffer that holds all tensors."""
     buffer = _check_tensors(this, srcs, dsts, priority, coalesced)
     if not isinstance(replica_group, ReplicaGroup):
         check.refuse(this, f"replica_group={replica_group!r}; a ReplicaGroup is needed")
@@ -415,7 +416,7 @@ def _check(
 
 
 def _check_tensors(this: str, srcs: Tensors, dsts: Tensors, priority: int | None, coalesced: bool = True) -> str:
-    """Check lists of equal length, of tensors all in HBM or all in SBUF; returns their buffer."""
+    """Check that the lists have equal length and all tensors are in HBM, or all in SBUF; returns the buffer."""
     for role, tensors in (("srcs", srcs), ("dsts", dsts)):
         if not isinstance(tensors, (list, tuple)) or not tensors or not all(isinstance(t, NkiTensor) for t in tensors):
             check.refuse(this, f"{role} is {tensors!r}; a list of tensors is needed")
@@ -469,7 +470,7 @@ def _issue(
 ) -> Any:
     """Issue a collective: dst i = combine(the i-th arrays of all members).
 
-    ``bring(i)`` gives this rank's i-th array, by default src i; ``others`` are further tensors that it reads.
+    ``bring(i)`` returns this rank's i-th array (default: src i); ``others`` are the other tensors that it reads.
     """
     here = world()
     signature = (this, options.get("op"), tuple(src.shape for src in srcs), tuple(src.dtype for src in srcs))

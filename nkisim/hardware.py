@@ -1,12 +1,12 @@
-"""One frozen row per NeuronCore generation: sizes, clocks, rates, link and launch, and what compiling takes.
+"""One frozen row per NeuronCore generation: sizes, clock rates, throughput, host transfers, launch and compile time.
 
-Sources, all public AWS documentation unless said: ``arch`` = nki/guides/architecture/*_arch.rst of
+Sources (public AWS documentation unless stated otherwise): ``arch`` = nki/guides/architecture/*_arch.rst of
 aws-neuron-sdk (Neuron 2.32); ``dma`` = nki/deep-dives/nki-dma-bandwidth-guide.rst; ``perf`` =
 nki/deep-dives/nki_perf_guide.rst; ``overview`` = nki/get-started/about/nki-dma-overview.rst; ``explorer`` =
 tools/neuron-explorer/overview-summary-page.rst; ``skills`` = neuron-agentic-development's profiling
 examples; ``seed`` = published torch-XLA measurements of trntensor on trn1; ``kiln`` and ``spectral`` = published
 measurements on trn1 with NKI 0.6, see docs/hardware.md#status-and-sources.
-No Trainium has checked the model: every time computed from these rows is a *model*.
+No time computed from these rows was checked on a Trainium: each is *modelled*.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
 class Timing(NamedTuple):
     """Fixed costs inside one NeuronCore, for the cost model of nkisim/price/cost.py.
 
-    Cycles are of the engine that the field names. Throttle fields are 0 if nothing is documented.
+    Cycles are counted on the engine that the field names. Throttle fields are 0 if nothing is documented.
     """
 
     matmul_overhead_cycles: int = 9  # 521 cycles for 512 columns on trn2 (skills: matmul profile)
     matmul_latency_cycles: int = 256  # a wavefront crosses 128 rows, then 128 columns
     load_stationary_cycles: int = 32  # 128 rows, four a cycle (perf)
-    tensor_sustained: float = 1.0  # part of the clock rate that a stream of products reaches
-    narrow_factor: float = 1.0  # on the time, if fewer than half of the array's rows or columns are used
-    float32_wide_passes: float = 4.0  # of a product of 512 columns; of 128 all take four (arch)
+    tensor_sustained: float = 1.0  # fraction of the clock rate that a stream of products reaches
+    narrow_factor: float = 1.0  # multiplies the time if fewer than half of the array's rows or columns are used
+    float32_wide_passes: float = 4.0  # passes of a product with 512 columns; with 128 columns all need four (arch)
     float32_transpose_passes: float = 2.0  # (arch)
     access_cycles: int = 60  # static SBUF/PSUM access of any compute engine (arch)
     vector_issue_cycles: int = 60  # the part of access_cycles for which the engine's next instruction waits
     scalar_issue_cycles: int = 60
-    vector_latency_cycles: int = 100  # until a dependent instruction starts: 200 ns in all for 64 columns (kiln)
+    vector_latency_cycles: int = 100  # until a dependent instruction starts: 200 ns in total for 64 columns (kiln)
     selection_cycles: int = 560  # to find the eight largest, at 512 and at 16384 columns alike (kiln)
     scalar_latency_cycles: int = 204  # the same on ScalarEngine: dependent activations start 264 apart (perf)
     accumulator_cycles: int = 64  # reading ScalarEngine's reduction register (arch)
     gpsimd_start_cycles: int = 150  # the GpSimd formulas of the 2.26 isa documentation
     table_load_s: float = 1.3e-6  # switching activation tables (overview)
-    semaphore_s: float = 80e-9  # one engine waits for another: 60 to 100 ns, from profiles of the time of Neuron 2.26
+    semaphore_s: float = 80e-9  # one engine waits for another: 60 to 100 ns in profiles of Neuron 2.26
     dma_start_s: float = 0.74e-6  # trigger to first descriptor (overview)
-    dma_wait_s: float = 0.56e-6  # and if the transfer waits for an engine: 1.3 us from semaphore to start (dma)
+    dma_wait_s: float = 0.56e-6  # added if the transfer waits for an engine: 1.3 us from semaphore to start (dma)
     dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
     dma_stagger_s: float = 15.5e-9  # from one queue of a transfer to the next: 16 start in 233 ns (overview, figure 3)
     descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
-    software_dge_s: float = 1.3e-6  # GpSimd time of one DMA at a run-time address: 1 to 1.4 us (kiln)
-    software_descriptor_s: float = 12e-9  # and of each descriptor: 11 to 15 ns (kiln)
-    pool_trigger_s: float = 0.0  # GpSimd time of any other DMA on a machine where GpSimd issues them all; 0 on others
-    power_of_two_factor: float = 1.0  # on a transfer's time, if rows in HBM are a power of two of bytes apart
-    dma_written_bytes: int = 0  # in use per partition, from which on transfers are slower; 0: none known
-    dma_written_factor: float = 1.0  # on a transfer's time, beyond so many bytes
+    software_dge_s: float = 1.3e-6  # GpSimd time per DMA at a run-time address: 1 to 1.4 us (kiln)
+    software_descriptor_s: float = 12e-9  # GpSimd time per descriptor: 11 to 15 ns (kiln)
+    pool_trigger_s: float = 0.0  # GpSimd time per other DMA if GpSimd issues all of them; otherwise 0
+    power_of_two_factor: float = 1.0  # multiplies the transfer time if the row stride in HBM is a power of two bytes
+    dma_written_bytes: int = 0  # transfers are slower if more is in use per partition; 0: no such limit is known
+    dma_written_factor: float = 1.0  # multiplies the transfer time beyond dma_written_bytes
     throttle_window_s: float = 0.0  # TensorEngine is throttled if it was busy for less than the fraction below
     throttle_utilisation: float = 0.5
     throttle_factor: float = 2.0
-    turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for one another (kiln)
-    turn_drain_s: float = 3e-6  # and if it moves data, per 16 KiB of instructions (kiln, spectral)
+    turn_barrier_s: float = 1.4e-6  # per iteration of a device loop: all engines wait for one another (kiln)
+    turn_drain_s: float = 3e-6  # added per 16 KiB of instructions if the iteration moves data (kiln, spectral)
     turn_restart_s: float = 25e-6  # at most (kiln)
-    region_s: float = 20e-6  # each time a loop is entered: 10 to 30 us, measured with a loop of no turns (kiln)
+    region_s: float = 20e-6  # each time a loop is entered: 10 to 30 us, measured with zero iterations (kiln)
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
-    group_barrier_s: float = 0.15e-3  # once per launch, for a program with collectives of two ranks (kiln)
-    group_doubling_s: float = 0.6e-3  # in addition for each doubling of the ranks (kiln)
-    one_at_a_time: bool = False  # of Vector and Scalar engine on PSUM, of Vector and GpSimd engine on SBUF (arch)
-    kernel_floor_s: float = 16e-6  # on the device before and after the first and last instruction (deltanet)
+    group_barrier_s: float = 0.15e-3  # once per launch if the program has collectives of two ranks (kiln)
+    group_doubling_s: float = 0.6e-3  # added for each doubling of the ranks (kiln)
+    one_at_a_time: bool = False  # exclusive access: Vector or Scalar engine on PSUM, Vector or GpSimd on SBUF (arch)
+    kernel_floor_s: float = 16e-6  # device time before the first and after the last instruction (deltanet)
 
 
 USUAL = Timing()
@@ -74,7 +74,7 @@ USUAL = Timing()
 
 @dataclass(eq=False)  # compared by identity: caches of decisions use it as a key
 class Hardware:
-    """What one NeuronCore can do, and what it costs to reach it from the host."""
+    """Capabilities of one NeuronCore and the cost of reaching it from the host."""
 
     name: str
     generation: int
@@ -86,7 +86,7 @@ class Hardware:
     gpsimd_hz: float
     flops_per_s: Mapping[str, float]  # TensorEngine peak of one core, by input dtype
     hbm_bytes: int  # per core
-    hbm_bytes_per_s: float  # per core, what 16 DMA engines sustain
+    hbm_bytes_per_s: float  # per core, sustained by 16 DMA engines
     dma_bytes_per_s: float  # one of the 16 DMA engines
     dma_descriptor_s: float  # fixed cost of one descriptor
     link_bytes_per_s: float  # host to device
@@ -94,17 +94,17 @@ class Hardware:
     peer_bytes_per_s: float  # from one core to others in a collective, each way
     launch_s: float  # host call of one kernel until the device has answered
     timing: Timing = USUAL
-    overlaps: bool = False  # transfers with launches: so the runtime in use documents, whatever the chip can do
+    overlaps: bool = False  # transfers overlap with launches, as documented by the runtime, not by the chip
 
     @property
     def float64_flops_per_s(self) -> float:
-        """Rate of products of float64 accuracy: 28 passes of bfloat16 each (Ozaki scheme I, seven 8-bit digits)."""
+        """Rate of float64-accurate products of 28 bfloat16 passes (Ozaki scheme I, seven 8-bit integer slices)."""
         return self.flops_per_s["bfloat16"] / FLOAT64_PASSES
 
 
-FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit digits: as accurate as dgemm on scaled data
-# Nine of ten modelled times are within this factor of the measured time, for measurements that the model was not
-# fitted to (python -m benchmarks nki-model, 2026-11, trn1). Every modelled time is printed with this interval.
+FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit slices: as accurate as dgemm on scaled data
+# 90 % of the modelled times are within this factor of held-out measurements (python -m benchmarks nki-model, 2026-11,
+# trn1). Every modelled time is printed with this interval.
 ERROR_FACTOR = 1.45
 EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
 
@@ -112,7 +112,7 @@ GIB = 1024**3
 
 
 def interval(seconds: float, factor: float = ERROR_FACTOR) -> tuple[float, float]:
-    """The least and the greatest of the interval around a modelled time."""
+    """The ends of the interval around a modelled time."""
     return seconds / factor, seconds * factor
 
 
@@ -124,13 +124,13 @@ def between(seconds: float, factor: float = ERROR_FACTOR) -> str:
 
 TIMING_GEN2 = Timing(
     tensor_sustained=0.875,  # 2.45 G columns/s (kiln)
-    narrow_factor=1.65,  # one row, or eight columns: 1.4 to 1.9 times (kiln)
+    narrow_factor=1.65,  # 1.4 to 1.9 for one row or eight columns (kiln)
     float32_wide_passes=5.4,  # 1150 ns for 512 columns (kiln), 192 to 233 for 128; Fourier transforms (spectral)
-    float32_transpose_passes=4.0,  # there is no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
+    float32_transpose_passes=4.0,  # no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
     vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
     scalar_issue_cycles=22,
-    pool_trigger_s=46e-9,  # no hardware generator: GpSimd issues every DMA (kiln, spectral); 64 cycles, a guess
-    one_at_a_time=True,  # (arch); lifted on trn2
+    pool_trigger_s=46e-9,  # no hardware generator, so GpSimd issues every DMA (kiln, spectral); 64 cycles: a guess
+    one_at_a_time=True,  # (arch); not on trn2
     power_of_two_factor=1.5,  # streams of 3.18 us a tile, steps of 5.2 ms at 64^3 and 20.4 ms at 128^3 (spectral)
     dma_written_bytes=96 * 1024,  # (spectral)
     dma_written_factor=4.0,  # (spectral)
@@ -139,7 +139,7 @@ TIMING_GEN2 = Timing(
 )
 TIMING_GEN3 = Timing(
     descriptor_generation_s=600e-9,  # one DGE-based DMA instruction (arch, trainium2)
-    throttle_window_s=3e-6,  # half speed for ~3 us after work begins or below 50 % over ~3 us (explorer)
+    throttle_window_s=3e-6,  # half speed for ~3 us after work begins, or if busy below 50 % over ~3 us (explorer)
 )
 
 TRN1 = Hardware(
@@ -159,7 +159,7 @@ TRN1 = Hardware(
     link_bytes_per_s=7.3e9,  # kiln: 18.45 MB in 2.53 ms
     unlink_bytes_per_s=6.1e9,  # kiln: 18.45 MB in 3.01 ms
     peer_bytes_per_s=26.6e9,  # spectral: 25.7 to 27.5 in an exchange of 32 ranks of another program
-    launch_s=0.14e-3,  # kiln: 137-145 us for an empty graph, answered; 94 us where launches are queued
+    launch_s=0.14e-3,  # kiln: 137-145 us for an empty graph until the answer; 94 us if launches are queued
     timing=TIMING_GEN2,
 )
 
@@ -177,9 +177,9 @@ TRN2 = Hardware(
     hbm_bytes_per_s=368e9,  # dma: 16 x 23 B/ns
     dma_bytes_per_s=25.2e9,  # fitted to 1 KiB at 259 and 4 KiB at 354 GB/s a core; predicts 2 KiB at 315
     dma_descriptor_s=22.6e-9,
-    link_bytes_per_s=7.3e9,  # as trn1: nothing published
+    link_bytes_per_s=7.3e9,  # trn1's: nothing published
     unlink_bytes_per_s=6.1e9,
-    peer_bytes_per_s=22.2e9,  # modelled: of 1.28 TB/s a chip (trainium2) the share that trn1 reached, 26.6 of 192
+    peer_bytes_per_s=22.2e9,  # modelled: trn1's fraction (26.6 of 192) of 1.28 TB/s per chip (trainium2)
     launch_s=0.14e-3,  # kiln: 0.13-0.14 ms
     timing=TIMING_GEN3,
 )
@@ -198,23 +198,23 @@ TRN3 = Hardware(
     hbm_bytes_per_s=528e9,  # dma: 16 x 33 B/ns
     dma_bytes_per_s=36e9,  # extrapolated from trn2 by the ratio of sustained rates
     dma_descriptor_s=20e-9,
-    link_bytes_per_s=7.3e9,  # as trn1: nothing published
+    link_bytes_per_s=7.3e9,  # trn1's: nothing published
     unlink_bytes_per_s=6.1e9,
-    peer_bytes_per_s=44.3e9,  # modelled alike: 2.56 TB/s a chip (trainium3)
+    peer_bytes_per_s=44.3e9,  # modelled in the same way from 2.56 TB/s per chip (trainium3)
     launch_s=0.14e-3,
-    timing=TIMING_GEN3,  # explorer and arch say the same of trn3
+    timing=TIMING_GEN3,  # explorer and arch give the same figures for trn3
 )
 
 MACHINES: Mapping[str, Hardware] = MappingProxyType({m.name: m for m in (TRN1, TRN2, TRN3)})
 
-# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): a fit, within a factor of 1.4 of all of them.
+# Fit to compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): each is within a factor of 1.4 of the fit.
 COMPILE_S = 2.0
-COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 in 4.7 s, 51,600 in 15 s
-COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
-COMPILE_S_PER_LOOPED = 0.9e-3  # in addition, for an instruction inside a region
+COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 instructions in 4.7 s, 51,600 in 15 s
+COMPILE_S_PER_REGION = 10.0  # 41 small loops compiled in 455 to 494 s
+COMPILE_S_PER_LOOPED = 0.9e-3  # added for an instruction inside a loop
 
 
 def compiling_s(instructions: int, regions: int, looped: int) -> float:
-    """Seconds to compile so many instructions, of which ``looped`` are inside so many device loops (``regions``)."""
+    """Seconds to compile ``instructions``, of which ``looped`` are inside ``regions`` device loops."""
     straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
     return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED

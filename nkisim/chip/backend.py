@@ -1,8 +1,8 @@
-"""Programs that every front end accepts and that the compiler's backend refuses, or computes wrongly on trn1.
+"""Checks for programs that every front end accepts but the compiler's backend refuses, or computes wrongly on trn1.
 
-Users of NKI 0.6 (neuronx-cc 2.27) met each rule on real NeuronCores; rules.py names the source. A check sees an
-instruction once, in the recorded iteration of a device loop, because these rules concern the program, not its values.
-A run may relax them (strictness.py).
+Users of NKI 0.6 (neuronx-cc 2.27) met each rule on real NeuronCores; rules.py names the source. The rules concern the
+program, not its values: an instruction in a device loop is checked once, in the recorded iteration. A run may relax
+them (strictness.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from nkisim.chip.memory import Storage
     from nkisim.chip.record import Region, Trace
 
-LOSING_COLUMNS = 16  # of sums beside another in PSUM: kiln's wrong sums had 1 to 16, and 128 were right in kda_decode
-MOST_FUNCTIONS = 8  # of ScalarEngine in one program
-LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
+LOSING_COLUMNS = 16  # of neighbouring sums in PSUM: kiln's wrong sums had 1 to 16 columns, kda_decode's right ones 128
+MOST_FUNCTIONS = 8  # ScalarEngine functions in one program
+LARGEST_HBM_BYTES = 2**31  # per tensor: byte offsets are 32-bit integers (S10: 2^29 float32)
 GEN3, GEN4 = 3, 4
 Operands = list[tuple[str, NkiTensor]]
 
@@ -32,7 +32,7 @@ Operands = list[tuple[str, NkiTensor]]
 def check_instruction(
     run: RunState, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
 ) -> None:
-    """Check the rules for one instruction that is being recorded."""
+    """Check the rules for one instruction while it is recorded."""
     if run.hardware.generation < GEN3:
         _check_encoding(run, opcode, sources, targets, options)
     if "ranks" in options:
@@ -75,7 +75,7 @@ def _check_encoding(
 
 
 def _check_collective(run: RunState, opcode: str, sources: Operands, targets: Operands) -> None:
-    """Refuse a collective on what the launch passes in; check_stored does so for what the kernel returns."""
+    """Refuse a collective on an input of the launch; check_stored refuses one on an output of the kernel."""
     for role, tensor in (*sources, *targets):
         storage = tensor.storage
         if storage.argument:
@@ -87,9 +87,9 @@ def _check_collective(run: RunState, opcode: str, sources: Operands, targets: Op
 
 
 def _check_staging(run: RunState, opcode: str, sources: Operands, targets: Operands) -> None:
-    """No other collective uses a destination, not even as a source: what a faster rank sends lands in it early.
+    """Refuse a destination that an earlier collective uses: data of a faster rank would arrive in it too early.
 
-    A destination may be the source of a later collective, as in a ring. Sources that two share were not measured.
+    A later collective may read a destination, as in a ring. Two collectives with one source were not measured.
     """
     written = [t.region for role, t in targets if role.startswith("dst")]
     read = [t.region for role, t in sources if role.startswith("src")]
@@ -120,13 +120,13 @@ def _io_tensor(opcode: str, what: str) -> str:
 
 
 def check_stored(runs: Sequence[RunState], made: Iterable[Storage], returned: Iterable[Storage]) -> None:
-    """Check the HBM tensors of a launch that has ended: those the kernel made, and those it returns."""
+    """Check the HBM tensors that the kernel of a finished launch allocated (``made``) or returned."""
     for storage in returned:
         if storage.collective:
             what = f"the one of line {storage.line} is an output"
             refuse(runs[0], 51, _io_tensor(storage.collective, what), storage.file, storage.line)
     if any(loop.stop == loop.first for run in runs for loop in run.loops):
-        return  # a loop of no turns: the stores of its body were not seen
+        return  # the body of a loop without iterations was not recorded, nor were its stores
     stored = {o.region.storage for run in runs for x in run.instructions for o in x.writes}
     for storage in made:
         if storage.ident not in stored:
@@ -135,7 +135,7 @@ def check_stored(runs: Sequence[RunState], made: Iterable[Storage], returned: It
 
 
 def check_cores(runs: Sequence[RunState]) -> None:
-    """Check that the programs of a launch's cores have the same device loops, with the same turns."""
+    """Check that all cores of a launch have the same device loops with the same iteration counts."""
     nested = [{id(child) for loop in run.loops for child in loop.children} for run in runs]
     outer = [[loop for loop in run.loops if id(loop) not in inner] for run, inner in zip(runs, nested, strict=True)]
     for other in outer[1:]:
@@ -143,7 +143,7 @@ def check_cores(runs: Sequence[RunState]) -> None:
 
 
 def _check_same_loops(run: RunState, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """A core may make no turn where the other makes some; such a loop's body was not seen on it."""
+    """Check two cores' loops pairwise. One core may run zero iterations; its loop body was then not recorded."""
     for one, two in zip_longest(ours, theirs):
         if one is None or two is None:
             only = one or two
@@ -158,7 +158,7 @@ def _check_same_loops(run: RunState, ours: Sequence[Any], theirs: Sequence[Any])
 
 
 def check_program(run: RunState, trace: Trace) -> None:
-    """Check the rules for the whole program of a core."""
+    """Check the rules that concern a core's whole program."""
     scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
     functions = sorted({str(i.options["op"]) for i in scalar})
     if len(functions) > MOST_FUNCTIONS:
@@ -175,7 +175,7 @@ def check_program(run: RunState, trace: Trace) -> None:
 
 
 def _check_loop(run: RunState, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
-    """PSUM that TensorEngine writes in a device loop must be allocated in its body and used by no other loop."""
+    """Refuse PSUM that TensorEngine writes in a device loop unless only that loop uses it and its body allocates it."""
     if not run.loop_stack:
         return
     storage, loop = tensor.storage, run.loop_stack[-1]
@@ -196,7 +196,7 @@ def _check_loop(run: RunState, opcode: str, engine: str, role: str, tensor: NkiT
 
 
 def _check_register_offset(run: RunState, opcode: str, engine: str, role: str, tensor: NkiTensor) -> None:
-    """On trn1 only HBM addresses are dynamic; from trn2 on a register, or in NKI 0.7 a tile, moves an operand."""
+    """Refuse run-time offsets on chip: trn1 has none; trn2 and later accept a register or, in NKI 0.7, a tile."""
     assert tensor.index is not None
     by_tile = isinstance(tensor.index.source, NkiTensor)
     what = f"{opcode}: {role} is {tensor.storage.buffer.upper()} at"
@@ -212,16 +212,16 @@ def _check_register_offset(run: RunState, opcode: str, engine: str, role: str, t
 
 
 def _read(tensor: NkiTensor) -> None:
-    """Drop the sums that this instruction reads from the unread sums of their PSUM tensor."""
+    """Remove the sums that this instruction reads from the unread sums of their PSUM tensor."""
     storage, region = tensor.storage, tensor.region
     storage.reused = storage.reused or bool(storage.chains)
     storage.chains = {r: n for r, n in storage.chains.items() if r.stop <= region.start or region.stop <= r.start}
 
 
 def check_product(run: RunState, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
-    """One unread chain of products per PSUM tensor; accumulate must be given once a chain of the tensor was read.
+    """Allow one unread chain of products per PSUM tensor; require ``accumulate`` after a chain of it was read.
 
-    Two chains are refused where they were measured to be wrong, narrow ones on trn1, and a doubt elsewhere.
+    Two narrow chains were measured to be wrong on trn1 and are refused there; any other two are noted as a doubt.
     """
     storage = dst.storage
     if accumulate is None and storage.reused:
@@ -238,14 +238,14 @@ def check_product(run: RunState, dst: NkiTensor, accumulate: bool | None, added:
         why = f"on trn1 every sum of up to {LOSING_COLUMNS} columns but the last loses its first product"
         if columns <= LOSING_COLUMNS and run.hardware.generation < GEN3:
             refuse(run, 42, f"{what}: {why}; use a tensor for each sum")
-        else:  # as wide sums on trn1, and sums of AWS's library for trn2 and trn3
+        else:  # AWS's library has such sums for trn2 and trn3; wide ones were right on trn1
             doubt(run, 42, f"{what}: {why}; {columns} columns on {run.hardware.name} are unconfirmed")
     length = storage.chains.get(region, 0) + 1 if added else 1
     storage.chains = {**others, region: length}
 
 
 def check_dma(run: RunState, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
-    """The rules for a gather, for a DMA on two cores, and for one inside a device loop."""
+    """Check the rules for gathers, for DMA on two cores, and for DMA inside a device loop."""
     for role, tensor in sources:
         _check_gather(run, opcode, role, tensor)
     if run.launch.cores.size > 1:
@@ -264,7 +264,7 @@ def check_dma(run: RunState, opcode: str, sources: Operands, targets: Operands, 
 
 
 def _check_gather(run: RunState, opcode: str, role: str, tensor: NkiTensor) -> None:
-    """A gather reads within one row of its table for each index; measured on trn1, so a doubt elsewhere."""
+    """Refuse a gather beyond the row that an index names; measured on trn1, therefore a doubt on other targets."""
     if tensor.index is None or tensor.index.kind != "vector" or not tensor.index.stride:
         return
     row = tensor.index.stride
@@ -279,7 +279,7 @@ def _check_gather(run: RunState, opcode: str, role: str, tensor: NkiTensor) -> N
 
 
 def _check_two_cores(run: RunState, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
-    """Scatters that hang, race or write too much where two cores share a program (trn2)."""
+    """Check for scatters that hang, race or write too much if two cores share a program (trn2)."""
     scattered = [t for _, t in targets if t.storage.buffer == "hbm" and t.index is not None]
     if opcode != "dma_compute":
         for _, target in targets:
@@ -300,19 +300,19 @@ def _check_two_cores(run: RunState, opcode: str, sources: Operands, targets: Ope
 
 
 def check_size(run: RunState, shape: tuple[int, ...], nbytes: int, what: str, **place: Any) -> None:
-    """Byte offsets into one HBM tensor are 32-bit integers."""
+    """Refuse an HBM tensor beyond 2^31 bytes: byte offsets into it are 32-bit integers."""
     if nbytes > LARGEST_HBM_BYTES:
         message = f"{what} {shape} has {nbytes} bytes of HBM; one tensor has at most 2^31: split it"
         refuse(run, 45, f"NRT_EXEC_HW_ERR_DMA_ABORT: {message}", **place)
 
 
 def check_nesting(run: RunState) -> None:
-    """Note a device loop inside a device loop: for some users it compiled, for others not (NCC_ICFG018)."""
+    """Note a nested device loop: it compiled for some users and failed for others (NCC_ICFG018)."""
     if run.loop_stack:
         doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")
 
 
 def check_bound(bound: Any, what: str) -> None:
-    """Refuse a bound beyond 32 bits, in which trips are counted."""
+    """Refuse a bound beyond the 32-bit iteration counter."""
     if isinstance(bound, int) and not -(2**31) <= bound < 2**31:
         raise SimulatorError(f"{what}: the bound {bound} does not fit 32 bits, in which trips are counted", rule=47)

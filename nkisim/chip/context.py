@@ -1,25 +1,23 @@
-"""The run in progress on this core, and ``issue``, the one funnel that every instruction goes through.
+"""The run in progress on this core, and ``issue``, the function that every instruction calls.
 
-An instruction is a function with the documented signature. It checks its own constraints and hands the
-rest to ``issue``:
+An instruction is a function with the documented signature. It checks its own constraints and calls ``issue``:
 
     def negate(dst, src, name=None):                      # an imaginary instruction
         check.on_chip("negate", dst=dst, src=src)         # documented constraints -> SimulatorError
         check.same_size("negate", dst, src=src)
 
-        def compute() -> None:                            # the arithmetic; may run later, or never
+        def compute() -> None:                            # the arithmetic; may run later or never
             dst.write(-src.float32())                     # read() / float32() in, write() converts
 
         return issue("negate", "vector", {"src": src}, {"dst": dst}, compute, {"op": "negate"}, name)
 
-``reads`` and ``writes`` map a parameter's name to its tensor. Other values in them are ignored, so an
-operand that is a scalar or a tile can be passed as it is. List dst in both if it is also read. ``issue``
-refuses uninitialised reads, bad start partitions and dead tensors, records the instruction, runs
-``compute`` (never in trace mode; later in reorder mode), and marks the writes initialised. Use values
-only inside compute. ``keeps`` names written tensors of which compute may leave elements unchanged;
-compute then calls ``tensor.mark(mask)`` itself. ``state`` names hidden state of an engine (an accumulator
-register), so that instructions that share it stay in order. ``hardware()``, ``note(rule, message)`` and
-``current()`` give the target, the lint's notes, and the run.
+``reads`` and ``writes`` map parameter names to tensors. Other values are ignored, so an operand may be a scalar or a
+tile. List dst in both if it is also read. ``issue`` refuses uninitialised reads, bad start partitions and tensors
+of a finished loop, records the instruction, runs ``compute`` (never in trace mode; later in reorder mode), and marks
+the written elements initialised. Use values only inside ``compute``. ``keeps`` names written tensors in which
+``compute`` may leave elements unchanged; it then calls ``tensor.mark(mask)`` itself. ``state`` names hidden state of
+an engine (an accumulator register); instructions that share it stay in order. ``hardware()`` returns the target,
+``current()`` the run, and ``note(rule, message)`` adds a note for the lint.
 """
 
 from __future__ import annotations
@@ -55,9 +53,9 @@ if TYPE_CHECKING:
 Mode = Literal["run", "trace", "reorder"]
 Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
-TURNS = 1_000_000  # most of one while_loop: at 20 µs of device time a turn, a million take 20 s
+TURNS = 1_000_000  # most iterations of one while_loop: 20 s at 20 µs of device time each
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
-OF_WIDE = ("dma_copy", "scalar_load", "scalar_store")  # instructions of NKI 0.7 that take int64
+OF_WIDE = ("dma_copy", "scalar_load", "scalar_store")  # instructions of NKI 0.7 that accept int64
 MAX_STRIDE = 2**15 - 1  # elements: int16
 
 
@@ -78,7 +76,7 @@ class Life:
     loop: LoopRecord | None = None  # the innermost loop in whose body it was allocated
 
     def allocation(self, ident: int, places: Mapping[int, int]) -> Allocation:
-        """``places``: of the records of loops among all loops, by identity."""
+        """The record for the trace; ``places`` maps the id of a LoopRecord to its position among all loops."""
         return Allocation(
             ident, self.name, self.buffer, self.dtype, self.shape, self.row_bytes, self.file, self.line,
             self.first, self.last, self.address, places.get(id(self.loop)),
@@ -102,7 +100,7 @@ class LoopRecord:
     executions: int | None
     file: str
     line: int
-    constant: bool = False  # both bounds are
+    constant: bool = False  # both bounds are compile-time constants
     children: list[LoopRecord] = field(default_factory=list)
     cursor: int = 0  # the next child, in iterations after the first
 
@@ -125,22 +123,22 @@ class Run:
     loops: list[LoopRecord] = field(default_factory=list)
     loop_stack: list[LoopRecord] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
-    repetitions: int | None = 1  # device executions of the code that is running now (trace mode); None: unknown
+    repetitions: int | None = 1  # how often the device executes the current code (trace mode); None: unknown
     recording: bool = True  # False from the second iteration of a device loop on
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of Kernel.with_schedule
     named: dict[str, NkiInstruction] = field(default_factory=dict)
-    meetings: int = 0  # so far, with the other core
-    shared_allocations: int = 0  # so far; by this number the cores' nl.shared_hbm tensors are matched
+    meetings: int = 0  # number so far with the other core
+    shared_allocations: int = 0  # number so far; it matches the nl.shared_hbm tensors of the cores
     ordered: int = 0  # depth of nl.no_reorder blocks
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
-    domains: Domains = "refuse"  # what to do with an activation's input outside the documented range
+    domains: Domains = "refuse"  # the reaction to an activation's input outside the documented range
     nki: Dialect = DEFAULT  # the front end that the kernel is for
     turns: int = TURNS  # most turns of one while_loop
     rules: Mapping[int, Strictness] = field(default_factory=dict)  # rules that are relaxed
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:
-        """What this run recorded; the peaks of memory are not set."""
+        """The record of this run, without peaks of memory."""
         places = {id(record): place for place, record in enumerate(self.loops)}
         allocations = tuple(life.allocation(i, places) for i, life in self.lives.items())
         loops = tuple(
@@ -165,7 +163,7 @@ def current() -> Run:
 
 
 def since_seven(what: str) -> None:
-    """Refuse what NKI 0.7 added in a run for an earlier front end."""
+    """Refuse a feature of NKI 0.7 in a run for an earlier front end."""
     dialect = current().nki
     if dialect != SEVEN:
         raise SimulatorError(f"{what} is NKI 0.7's, traced; the run is for {dialect}", rule=10)
@@ -217,7 +215,7 @@ def issue(
     state: str | None = None,
     skip: bool = False,
 ) -> NkiInstruction:
-    """Check, record and execute one instruction; see the head of this file.
+    """Check, record and execute one instruction; the module's docstring describes the arguments.
 
     ``skip``: omit elements whose run-time index is out of bounds, instead of refusing (oob_mode.skip).
     """
@@ -283,7 +281,7 @@ def _check_sharing(
     skip: bool,
     compute: Callable[[], None] | None,
 ) -> Callable[[], None] | None:
-    """Refuse accesses of two cores to shared HBM that nothing orders; two writes of equal bytes are allowed."""
+    """Refuse unordered accesses of two cores to shared HBM; two writes of equal bytes are allowed."""
     ownership = run.launch.ownership
     for role, tensor in sources:
         if tensor.storage.shared:
@@ -315,7 +313,7 @@ def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
 def _execute(opcode: str, compute: Callable[[], None], location: tuple[str, int] | None = None) -> None:
     """Run an instruction's arithmetic; an error inside NumPy becomes a SimulatorError with the kernel's line.
 
-    ``location`` is where the instruction was issued, if its frame is no longer on the stack.
+    ``location`` is the kernel's line that issued the instruction, if its frame is no longer on the stack.
     """
     try:
         compute()
@@ -323,7 +321,7 @@ def _execute(opcode: str, compute: Callable[[], None], location: tuple[str, int]
         if location is not None:
             error.file, error.line = location
         raise
-    except Exception as error:  # of a kernel's operands NumPy may refuse anything
+    except Exception as error:  # NumPy may raise any exception for a kernel's operands
         file, line = location or source_location()
         raise SimulatorError(f"{opcode}: {type(error).__name__}: {error}", file=file, line=line) from error
 
@@ -394,7 +392,7 @@ def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
 
 
 def _needs_values(run: Run, sources: list[tuple[str, NkiTensor]], targets: list[tuple[str, NkiTensor]]) -> bool:
-    """Whether a check depends on run-time indices, which must then have been computed."""
+    """Whether a check depends on run-time indices; if so, earlier instructions must execute first."""
     indirect = [t for _, t in (*sources, *targets) if t.index is not None]
     return any(run.launch.cores.size > 1 or not t.storage.written.full for t in indirect)
 

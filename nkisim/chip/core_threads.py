@@ -1,7 +1,7 @@
 """Several simulated cores, each with a program, that meet in barriers, exchanges and collectives.
 
-Cores are threads of which one runs at a time, until it waits for another. A run is therefore
-reproducible, and a wait that no core can end is detected at once instead of hanging.
+Each core is a thread. Only one runs at a time, until it waits for another. Runs are therefore reproducible, and a
+deadlock is detected at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Meeting:
-    """One rendezvous: what each member brought, and how many have left with the result."""
+    """One rendezvous: the payload of each member, and the number of members that have left."""
 
     signature: Hashable
     first: int  # the member that arrived first
@@ -37,7 +37,7 @@ class CoreGroup:
         self._random = None if seed is None else random.Random(seed)
         self._condition = threading.Condition()
         self._ready: set[int] = set(range(size))
-        self._waiting: dict[int, str] = {}  # core -> what it waits for
+        self._waiting: dict[int, str] = {}  # core -> description of its wait
         self._turn: int | None = None
         self._deadlock: str | None = None
         self._meetings: dict[tuple[Hashable, int], _Meeting] = {}
@@ -71,7 +71,7 @@ class CoreGroup:
         for thread in threads:
             thread.join()
         if errors:
-            # When a core fails, the cores that wait for it fail too: report the cause, not these consequences.
+            # A core that waits for a failed core also fails: report the cause, not this consequence.
             causes = [error for error in errors.values() if not isinstance(error, CoreDeadlock)]
             raise (causes or list(errors.values()))[0]
         return results
@@ -82,7 +82,7 @@ class CoreGroup:
         """Wait until every member has brought its payload; returns all payloads, in the order of members.
 
         Calls on one ``pipe`` between the same members are matched in program order, and must agree
-        on ``signature`` (the instruction and whatever has to be equal on all cores).
+        on ``signature`` (the instruction and all properties that must be equal on every core).
         """
         place = (members, pipe)
         with self._condition:
@@ -126,4 +126,4 @@ class CoreGroup:
 
 
 class CoreDeadlock(SimulatorError):
-    """Cores that wait for each other, or for a core whose program has ended."""
+    """Cores wait for each other, or for a core whose program has ended."""

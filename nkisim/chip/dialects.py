@@ -1,4 +1,4 @@
-"""The three front ends that may compile a kernel; they differ in what they refuse.
+"""The three front ends that may compile a kernel; each refuses other constructs.
 
 NKI 0.6 parses the kernel's source by default and traces it on request (NKI_COMPILER_FRONTEND=tracer); NKI 0.7 traces
 by default and parses on request (=custom). Tracing runs the kernel as ordinary Python.
@@ -16,7 +16,7 @@ TRACER: Dialect = "0.6-tracer"
 SEVEN: Dialect = "0.7"
 DIALECTS: tuple[Dialect, ...] = (PARSER, TRACER, SEVEN)
 TRACERS: tuple[Dialect, ...] = (TRACER, SEVEN)
-DEFAULT: Dialect = TRACER  # of a run: the simulator executes Python, like a tracer
+DEFAULT: Dialect = TRACER  # the simulator executes Python, as a tracer does
 ALL = "all"
 
 
@@ -30,6 +30,6 @@ def chosen(text: str) -> tuple[Dialect, ...]:
 
 
 def shown(dialects: Iterable[Dialect]) -> str:
-    """The dialects in brackets, for a message; empty if it holds for all of them."""
+    """The dialects in parentheses, for a message; empty if it applies to all of them."""
     found = tuple(d for d in DIALECTS if d in set(dialects))
     return "" if found == DIALECTS else f"({', '.join(found)}) "

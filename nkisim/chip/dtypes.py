@@ -1,8 +1,7 @@
-"""The device's data types: their NumPy storage, and the conversions its engines make.
+"""The device's data types: their NumPy storage and the conversions of the engines.
 
-Conversions follow nki.api.shared.rst and the release notes of 0.6: everything that is not a bit
-copy passes through float32; float32 to a narrower float rounds to nearest even; float32 to an
-integer rounds to nearest even and saturates.
+Conversions follow nki.api.shared.rst and the release notes of 0.6. All except bit copies pass through float32.
+float32 to a narrower float rounds to nearest even; float32 to an integer rounds to nearest even and saturates.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ STORAGE: Mapping[str, np.dtype[Any]] = MappingProxyType(
         "float4_e2m1fn_x4": np.dtype(np.uint16),
     }
 )
-"""NumPy dtype of every device dtype; packed types are kept as the integers that hold four elements."""
+"""NumPy dtype of every device dtype; a packed type is stored as an integer that holds four elements."""
 
 PACKED = frozenset(name for name in STORAGE if name.endswith("_x4"))
 PACKED_NUMPY: Mapping[str, np.dtype[Any]] = MappingProxyType({n: np.dtype([(n, STORAGE[n])]) for n in sorted(PACKED)})
-"""NumPy dtypes of packed arrays outside the device: one field with the type's name tells them from integers."""
-WIDE = "int64"  # of NKI 0.7: memory holds and copies it and scalars compute with it; no engine takes it
+"""NumPy dtypes of packed arrays outside the device: one field, named for the type, distinguishes them from integers."""
+WIDE = "int64"  # of NKI 0.7: memory holds and copies it, scalars compute with it; no engine accepts it
 INTEGERS = frozenset({"bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 FLOATS = frozenset(STORAGE) - INTEGERS - PACKED
 FP32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 TF32_DROPPED_BITS = 13  # float32 keeps 23 bits of mantissa, tfloat32 10
 
-# Device dtypes of NumPy dtypes that several device dtypes share: integers and float32, never packed or tf32.
+# If several device dtypes share a NumPy dtype, it means the integer or float32, not the packed type or tfloat32.
 _NAMES: dict[np.dtype[Any], str] = {
     **{dtype: name for name, dtype in STORAGE.items() if name not in PACKED and name not in ("tfloat32", "bool_")},
     np.dtype(np.bool_): "bool_",
@@ -87,7 +86,7 @@ def is_integer(dtype: str) -> bool:
 
 
 def to_float32(values: Array) -> Array:
-    """Values as the engines see them: float32; exact, except for integers beyond 2^24."""
+    """Values as float32, in which the engines compute; exact except for integers beyond 2^24."""
     if values.dtype == FP32:
         return values
     if values.dtype == BF16:
@@ -98,7 +97,7 @@ def to_float32(values: Array) -> Array:
 
 
 def convert(values: Array, dtype: str) -> Array:
-    """Values cast to a device dtype: unchanged if they have it already, otherwise through float32."""
+    """Values cast to a device dtype: unchanged if they already have it, otherwise through float32."""
     storage = STORAGE[dtype]
     if dtype == "tfloat32":
         return _round_tfloat32(to_float32(values))

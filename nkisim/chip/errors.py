@@ -1,4 +1,4 @@
-"""The one exception of the simulator: which kernel, which source line, which rule, in one line."""
+"""The simulator's one exception; its message has kernel, source line and rule in one line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class SimulatorError(Exception):
-    """A kernel broke a documented rule, or was given arguments it cannot take.
+    """A kernel broke a documented rule or received unsupported arguments.
 
-    ``kernel``, ``file`` and ``line`` are found from the stack: the innermost frame outside the
-    simulator is the kernel's statement. ``rule`` is a number of rules.RULES, or None if no rule fits.
+    ``kernel``, ``file`` and ``line`` come from the stack: the innermost frame outside the simulator is
+    the kernel's statement. ``rule`` is a key of rules.RULES, or None if no rule applies.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SimulatorError(Exception):
 
 
 class MissingName(SimulatorError, AttributeError):
-    """A name that a module of nki does not have; it is an AttributeError so that ``hasattr`` returns False."""
+    """A name that a module of nki lacks; as an AttributeError it makes ``hasattr`` return False."""
 
 
 def source_location() -> tuple[str, int]:
