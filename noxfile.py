@@ -39,7 +39,9 @@ OTHER = [
     "tests/_nki", "tests/test_conformance.py", "tests/test_conformance_arrays.py", "tests/test_conformance_nki.py",
     "tests/test_examples.py", "tests/test_layers.py", "tests/test_packaging.py", "tests/_report/test_ledger.py",
     "tests/_report/test_page.py", "tests/_report/test_text.py", "tests/_report/test_files.py",
-    "tests/_report/test_units.py", "tests/_cli/test_runner.py", "tests/_engine/test_tuning.py",
+    "tests/_report/test_units.py", "tests/_report/test_tally.py", "tests/_report/test_scaling.py",
+    "tests/_report/test_reasons.py", "tests/_cli/test_runner.py", "tests/_cli/test_program.py",
+    "tests/_cli/test_doctor.py", "tests/_cli/test_timings.py", "tests/_engine/test_tuning.py",
 ]  # fmt: skip
 TORCH = ["tests/_nki/test_device.py", "tests/simulator/test_authors.py", "tests/sparse/test_masks.py"]
 NO_SOLUTION = re.compile("no .*wheels|unsatisfiable|no solution|no matching distribution|conflicting", re.IGNORECASE)

@@ -200,7 +200,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each pair of runs")
     parser.add_argument("--programs", nargs="*", default=[], help="only these")
     options = parser.parse_args(argv)
-    gate("tests/_cli/test_runner.py", "tests/_report/test_ledger.py")
+    gate("tests/_cli/test_runner.py", "tests/_cli/test_program.py", "tests/_report/test_ledger.py")
     header("python -m trnpy program.py over python program.py")
     ratios, slow = [], 0
     with tempfile.TemporaryDirectory() as folder:

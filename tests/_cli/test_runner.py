@@ -2,51 +2,20 @@
 
 import importlib.util
 import json
-import os
-import pty
 import re
-import subprocess
 import sys
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from programs import TRNPY, run
 
 import trnpy
 from trnpy._call import dispatch
 from trnpy._cli import doctor, runner
-from trnpy._nki.device import detect
-from trnpy._patch.patch import _select
 from trnpy._report.small_calls import EXACT, STRIDE
-from trnpy._settings import calibration, host_rates
-from trnpy._settings.host_rates import machine_id
 
-TRNPY = ["-m", "trnpy", "--no-report"]
-FACE = """
-import sys
-names = {k: v for k, v in vars(sys.modules["__main__"]).items() if not k.startswith("_") or k.startswith("__")}
-names.pop("__builtins__")
-print(names, sys.argv, repr(sys.path[0]), sys.modules["__main__"].__dict__ is globals(), __name__)
-"""
-FAILS = FACE + "def f():\n    raise ValueError('x') from KeyError('y')\nf()\n"
-SPAWNS = """
-import multiprocessing
-import numpy as np
-def f(n):
-    import sys
-    return "trnpy" in sys.modules, float(np.einsum("ij,ij->", np.ones((n, n)), np.ones((n, n))))
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))
-"""
-# A shell's background jobs ignore interrupts, and hand that down. Not by preexec_fn, which forks: SciPy's OpenBLAS
-# stops its threads at a fork, and the next large scipy.linalg.lu of this process would wait for ever.
-INTERRUPTIBLE = """import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
-INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
 NUMPY_ONLY = """
 import sys
 import numpy as np
@@ -58,94 +27,6 @@ np.linalg.qr(a), np.linalg.cholesky(a), np.linalg.slogdet(a), np.linalg.eigvalsh
 heavy = {{"scipy", "rich", "opt_einsum", "platformdirs", "ml_dtypes"}}
 print(*sorted({{m.partition(".")[0] for m in sys.modules}} & heavy))
 """
-PROGRAM = """
-import atexit
-import numpy as np
-import scipy.linalg
-atexit.register(print, "goodbye")
-a = np.add.outer(np.arange(300.0), np.arange(300.0) ** 2) + 300 * np.eye(300)
-np.einsum("ij,jk->ik", a, a)
-scipy.linalg.eigh(a + a.T)
-np.dot(np.eye(3), np.eye(3))
-print("hello")
-"""
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "fails.py").write_text(FAILS)
-    (tmp_path / "spawns.py").write_text(SPAWNS)
-    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
-    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "directory").mkdir()
-    (tmp_path / "directory" / "__main__.py").write_text(FAILS)
-    (tmp_path / "package" / "sub").mkdir(parents=True)
-    (tmp_path / "package" / "__init__.py").write_text("import sys; print('package sees', sys.argv)")
-    (tmp_path / "package" / "sub" / "__main__.py").write_text(FACE)
-    (tmp_path / "package" / "sub" / "__init__.py").write_text("")
-    (tmp_path / "package" / "needs.py").write_text("import no_such_module")
-    (tmp_path / "link.py").symlink_to("directory/__main__.py")
-    return tmp_path
-
-
-def run(folder, *argv, stdin="", **variables):
-    """(exit status, stdout, stderr) of ``python argv`` in ``folder``."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TRNPY_")}
-    environ = {**kept, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__)), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-IS", "-c", INTERRUPTIBLE, *argv], cwd=folder, env=environ | variables, input=stdin,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    return ran.returncode, ran.stdout, ran.stderr
-
-
-def face(text):
-    """Without addresses, and without the frames of runpy that ``python -m`` itself shows."""
-    return re.sub(r'  File "<frozen runpy>".*\n|0x[0-9a-f]+', "", text)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["fails.py", "-v", "--device", "x"],
-        ["link.py"],
-        ["directory", "1"],
-        ["-m", "fails", "-m"],
-        ["-m", "package.sub", "--help"],
-        ["-m", "package.needs"],
-        ["-m", "package"],
-        ["-m", "absent.sub"],
-        ["-c", FAILS, "-c"],
-        ["-", "1"],
-        [],
-        ["absent.py"],
-        ["broken.py"],
-        ["interrupted.py"],
-        ["spawns.py"],
-        ["-c", "raise SystemExit('said')"],
-        ["-c", "import sys; sys.exit(7)"],
-        ["-c", "import sys; sys.excepthook = lambda *a: print('mine', a[2].tb_frame.f_code.co_name); 1/0"],
-        ["-c", "import threading as t, time; t.Thread(target=lambda: (time.sleep(.1), print('thread'))).start(); 1/0"],
-    ],
-    ids=lambda argv: " ".join(argv).partition("\n")[0][:40] or "nothing",
-)
-def test_a_program_behaves_as_under_python(folder, argv):
-    stdin = FAILS if argv[:1] in ([], ["-"]) else ""
-    with ThreadPoolExecutor(2) as pool:
-        theirs, ours = (pool.submit(run, folder, *start, *argv, stdin=stdin) for start in ([], TRNPY))
-    theirs, ours = theirs.result(), ours.result()
-    assert ours[0] == theirs[0]
-    assert face(ours[1]) == face(theirs[1])
-    assert face(ours[2]) == face(theirs[2])
-
-
-@pytest.mark.parametrize("calls", ["", "import numpy as np\nnp.dot(np.eye(2), np.eye(2))\n"])
-def test_an_interrupt_kills_as_it_kills_python(folder, calls):
-    """With calls there is a table, and rich compiles code after the interrupt: python forgets what ended it then."""
-    status, _, err = run(folder, "-m", "trnpy", "-c", calls + INTERRUPTED)
-    assert status == -2
-    assert ("numpy.dot" in err) == bool(calls)
 
 
 def test_the_report_comes_after_all_that_the_program_prints(folder):
@@ -394,27 +275,6 @@ def test_bad_options_are_one_line(argv, message, capsys):
     assert said.count("\n") == 1
 
 
-def test_without_a_program_a_pipe_is_run_and_its_calls_are_reported(folder):
-    program = "import numpy as np\nprint(np.matmul(np.eye(200), np.eye(200)).sum())\n"
-    code, out, err = run(folder, "-m", "trnpy", stdin=program)
-    assert (code, out) == (0, "200.0\n")
-    assert "numpy.matmul" in err
-
-
-def test_without_a_program_a_terminal_gets_a_patched_prompt(folder):
-    ours, theirs = pty.openpty()
-    os.write(ours, b"import numpy as np\nx = np.ones((200, 200))\nnp.matmul(x, x).shape\n\x04")
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__))}
-    command = [sys.executable, "-m", "trnpy"]
-    done = subprocess.run(
-        command, stdin=theirs, capture_output=True, text=True, cwd=folder, env=environment, timeout=60
-    )
-    os.close(ours), os.close(theirs)
-    assert done.returncode == 0 and "(200, 200)" in done.stdout
-    assert "NumPy and SciPy are patched by trnpy" in done.stderr
-    assert "numpy.matmul" in done.stderr.partition("by function")[2]
-
-
 def test_help_offers_what_there_is_and_nothing_else(capsys):
     with pytest.raises(SystemExit) as left:
         runner.main(["--help"])
@@ -468,16 +328,6 @@ def test_a_misspelt_command_is_one_line_that_names_the_command(folder):
 
 
 # --- After an import --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def importable(tmp_path, monkeypatch):
-    """A package that can be imported, and whose import is undone."""
-    (tmp_path / "imported_once").mkdir()
-    (tmp_path / "imported_once" / "__init__.py").write_text("value = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "imported_once"
-    sys.modules.pop("imported_once", None)
 
 
 def test_an_action_follows_the_import_once_and_leaves_nothing(importable):
@@ -535,112 +385,11 @@ def test_pyscf_is_patched_when_the_program_imports_it_and_not_before(folder):
 # --- Doctor and calibration -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def variables(monkeypatch):
-    for name in [n for n in os.environ if n.startswith("TRNPY_")]:
-        monkeypatch.delenv(name)
-    return monkeypatch
-
-
-def test_the_doctor_names_everything_and_is_content(variables, capsys):
-    variables.setenv("TRNPY_MACHINE", "trn3")
-    variables.setenv("TRNPY_REQUIRE_NKI", "1")
-    assert runner.main(["doctor"]) == 0
-    said = capsys.readouterr().out
-    for pattern in (
-        rf"^trnpy +{re.escape(trnpy.__version__)} \(trnpy-nki\), {re.escape(os.path.dirname(trnpy.__file__))}$",
-        rf"^python +{sys.version.split()[0]}",
-        r"numpy 2\.\d",
-        r"scipy 1\.\d",
-        r"numpy: \S*blas",
-        r"^policy +device = auto \(default\)$",
-        r"machine = trn3 \(from TRNPY_MACHINE\)",
-        r"fallback = raise \(from TRNPY_REQUIRE_NKI\)",
-        rf"^device +{re.escape(', '.join(detect().nodes) if detect().available else f'none: {detect().missing}')}$",
-        r"^machine +trn3: .*\(published; times are modelled within .*\)$",
-        r"^calibration +none, predictions are rough: python -m trnpy calibrate would write .*\.json$",
-        r"^nothing is wrong$",
-    ):
-        assert re.search(pattern, said, re.M), pattern
-    assert machine_id() in said
-    assert all(name in said for name in (*doctor.PACKAGES, *_select(None)))
-
-
-@pytest.mark.parametrize(
-    "name, value, complaint",
-    [
-        ("TRNPY_VERIFY", "2", "TRNPY_VERIFY='2': verify=2.0: expected a number from 0 to 1"),
-        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: did you mean TRNPY_DEVICE?"),
-        ("TRNPY_COLOUR_OF_IT", "1", "TRNPY_COLOUR_OF_IT is not a variable of trnpy's: TRNPY_CORES, TRNPY_DEVICE, "),
-        ("TRNPY_DEVICE", "neuron", "TRNPY_DEVICE=neuron: no Neuron device"),
-    ],
-)
-def test_the_doctor_finds_what_is_wrong(variables, capsys, name, value, complaint):
-    variables.setenv(name, value)
-    assert doctor.doctor([]) == 1
-    said = capsys.readouterr().out
-    assert re.search(rf"WRONG: .*{re.escape(complaint)}", said)
-    assert "1 of these is wrong" in said
-
-
-def test_the_doctor_reads_the_calibration(variables, capsys):
-    path = host_rates.save(
-        host_rates.HostRates(dict.fromkeys(host_rates.KINDS, ((32.0, 1e10),)), 1e10, True, machine_id())
-    )
-    assert doctor.doctor([]) == 0
-    assert f"{path}, 0.0 days old\n" in capsys.readouterr().out
-    path.write_text("{}")
-    host_rates.current_rates.cache_clear()
-    assert doctor.doctor([]) == 1
-    assert re.search(rf"WRONG: ignored: {re.escape(str(path))} is not what trnpy writes", capsys.readouterr().out)
-    assert not host_rates.current_rates().calibrated  # no program ends for it
-
-
-def test_a_home_without_a_cache_is_said_by_the_doctor_and_stops_no_program(variables, folder):
-    status, out, _ = run(folder, "-m", "trnpy", "doctor", XDG_CACHE_HOME="/dev/null")
-    assert status == 1
-    assert re.search("WRONG: nothing that is measured or compiled can be kept: .*Not a directory", out)
-    assert run(folder, *TRNPY, "program.py", XDG_CACHE_HOME="/dev/null") == (0, "hello\ngoodbye\n", "")
-    assert run(folder, *TRNPY, "--force", "program.py", XDG_CACHE_HOME="/dev/null", TRNPY_DEVICE="simulator")[0] == 0
-
-
-def test_the_doctor_looks_for_escapes_in_the_modules_named(variables, capsys, importable, tmp_path):
-    (tmp_path / "imported_once" / "__init__.py").write_text("from numpy import einsum\n")
-    assert doctor.doctor([importable]) == 0
-    assert "imported_once.einsum is numpy.einsum: imported before a patch, it escapes it" in capsys.readouterr().out
-    assert doctor.doctor(["no_such_module"]) == 1
-
-
 @pytest.mark.parametrize("command", [doctor.doctor, doctor.calibrate])
 def test_commands_explain_themselves(command, capsys):
     assert command(["--help"]) == 0
     assert command(["--bogus"]) == 2
     assert "usage: python -m trnpy " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("rich", [True, False])
-def test_calibration_shows_progress_and_is_saved(monkeypatch, capsys, rich):
-    """The real measurement, of the smallest sizes only."""
-    least = {work[0]: work for work in reversed(list(calibration._workloads()))}
-    monkeypatch.setattr(calibration, "_workloads", lambda: iter(least.values()))
-    if not rich:
-        monkeypatch.setitem(sys.modules, "rich", None)
-        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    assert not host_rates.current_rates().calibrated
-    assert runner.main(["calibrate"]) == 0
-    said = capsys.readouterr()
-    assert ("calibrated" if rich else "matmul n=32\n") in said.err
-    assert re.search(r"^matmul +n=32: \S+ Gflop/s$", said.out, re.M)
-    path = re.search(r"measured in \d+ s and saved: (.*\.json)$", said.out, re.M).group(1)
-    assert os.path.exists(path)
-    assert host_rates.current_rates().calibrated
-
-
-@pytest.mark.slow
-def test_calibration_takes_less_than_a_minute(folder):
-    status, out, _ = run(folder, "-m", "trnpy", "calibrate", XDG_CACHE_HOME=str(folder))
-    assert status == 0
-    assert int(re.search(r"measured in (\d+) s", out).group(1)) < 60
 
 
 @pytest.mark.parametrize(
@@ -659,12 +408,3 @@ def test_reports_do_not_show_what_the_program_was_given_unless_asked(tmp_path, p
     written = (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text()
     assert json.loads((tmp_path / "r.json").read_text())["title"] == title
     assert ("s3cret" in written) == bool(shown)
-
-
-def test_nothing_of_trnpys_is_imported_from_the_current_directory(tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "s.py").write_text("import sys, numpy; print(sys.path[0])\n")
-    for name in ("random", "argparse", "platformdirs", "json"):  # each is imported on the way by trnpy or NumPy
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current directory')\n")
-    python = run(tmp_path, "sub/s.py")
-    assert run(tmp_path, "-m", "trnpy", "--no-report", "sub/s.py") == python == (0, f"{tmp_path / 'sub'}\n", "")

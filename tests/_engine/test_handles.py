@@ -253,34 +253,6 @@ def test_calls_of_the_wrong_form(device):
         device.trsm(a.astype("i8"), b.astype("i8"))
 
 
-@pytest.mark.parametrize("dtype", ["f2", "d"])
-def test_reduced_precision_handles_can_be_chained(simulator, dtype):
-    """A result is float32 on the device; as an operand it is rounded to the format that is multiplied."""
-    a = matrix((60, 60), dtype) / 8
-    with trnpy.policy(precision="bf16" if dtype == "d" else "matched"):
-        h = simulator.put(a)
-        moved = simulator.counters.bytes_in
-        c = simulator.get(simulator.matmul(simulator.matmul(h, h), h))
-        assert simulator.counters.bytes_in == moved
-    exact = np.linalg.matrix_power(a.astype("d"), 3)
-    assert c.dtype == a.dtype
-    np.testing.assert_allclose(c, exact, rtol=0, atol=0.02 * np.abs(exact).max())
-
-
-def test_handles_of_different_precisions_do_not_mix(simulator):
-    a = matrix((20, 20), "d")
-    with trnpy.policy(precision="fp32"):
-        single = simulator.put(a)
-    with pytest.raises(ValueError, match="one precision"):
-        simulator.matmul(single, simulator.put(a))
-    with pytest.raises(TypeError, match="put has made"):
-        simulator.get(HostEngine().put(a))
-    with pytest.raises(ValueError, match="real"):
-        simulator.axpby(1j, simulator.put(matrix((3, 3))))
-    with pytest.raises(ValueError, match="expected one"):
-        simulator.axpby(1, simulator.put(a), 1, simulator.put(a[:3]))
-
-
 def test_doubles_have_handles_too():
     e = RecordingEngine()
     h = e.put(matrix((4, 5)))

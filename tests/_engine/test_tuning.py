@@ -18,7 +18,7 @@ from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.tuning import Choice, Compiles, Tuning, octaves
 from trnpy._nki.device import compile_cache, torch_devices
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers
-from trnpy._nki.runtime import CompileError, DeviceUnavailable
+from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._nki.simulated import SimulatorRuntime, kernel
 from trnpy._settings.host_rates import KINDS, HostRates
 from trnpy._settings.policy import Policy
@@ -278,110 +278,6 @@ def test_first_estimates_rest_on_what_kernels_compile_to():
 
 def case(kernel, extents):
     return next(c for c in timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
-
-
-@pytest.mark.parametrize("kernel", ["matmul", "matmul turned", "abs_bound", "digits_matmul", "digits_matmul halved"])
-def test_the_model_chooses_nothing_slower_than_the_default(kernel):
-    for n in (128, 512):
-        c = case(kernel, (n, n, n))
-        found = timings.choose(c, DeviceEngine(SimulatorRuntime(TRN2)))
-        assert found.seconds <= timings.modelled_s(c, c.default.tiles, TRN2) and not found.measured
-
-
-def test_small_products_of_digits_take_small_tiles():
-    assert (
-        timings.choose(case("digits_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
-        != for_digits(7, TRN2).tiles
-    )
-
-
-@pytest.mark.parametrize("machine", [TRN1, TRN2], ids=lambda m: m.name)
-def test_every_case_names_a_kernel_and_its_default_first(machine):
-    for c in timings.cases(machine):
-        assert c.default.tiles in c.tilings and set(c.tilings) <= tuning.TILINGS
-        kernel(c.name)
-
-
-class Timed(Compiling):
-    """A device on which only some tiles compile, and the fewer the faster."""
-
-    refused = ()
-    launches = 0
-
-    def run(self, name, /, *operands, **parameters):
-        self.launches += 1
-        if parameters["m_tiles"] in self.refused:
-            raise CompileError("NCC_ITEN404")
-        return super().run(name, *operands, **parameters)
-
-
-def test_a_device_decides_among_the_best_of_the_model(monkeypatch):
-    seconds = {8: 3.0, 4: 2.0, 2: 1.0}
-    now = [0.0]
-    monkeypatch.setattr(timings.time, "perf_counter", lambda: now[0])
-
-    class Clock(Timed):
-        def run(self, name, /, *operands, **parameters):
-            now[0] += seconds[parameters["m_tiles"]]
-            return super().run(name, *operands, **parameters)
-
-    monkeypatch.setattr(timings, "modelled_s", lambda c, tiles, machine: -tiles[0] - tiles[2] / 100)
-    found = timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
-    assert found.measured and found.tiles[0] == 8 and found.seconds == 3.0  # the model left it nothing else
-    monkeypatch.setattr(timings, "modelled_s", lambda c, tiles, machine: tiles[0])
-    found = timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
-    assert found.measured and found.tiles[0] == 2 and found.seconds == 1.0
-    Clock.refused = (2,)
-    assert timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2))).tiles[0] in (4, 8)
-
-
-def test_a_kernel_that_never_compiles_is_said_and_left_out(monkeypatch):
-    only = case("matmul", CUBE)
-    monkeypatch.setattr(timings, "cases", lambda machine: [only])
-    runtime, said = Timed(TRN2), []
-    runtime.refused = (2, 4, 8)
-    assert timings.calibrate(DeviceEngine(runtime), said.append, lambda what, fraction: None, 1.0) == (0, 1)
-    assert "failed: NCC_ITEN404" in said[0]
-
-
-def test_the_command_keeps_what_it_had_time_for(monkeypatch, capsys):
-    monkeypatch.setattr(timings, "MODELLED_BUDGET_S", 0.0)
-    assert doctor.calibrate(["--kernels", "--device", "simulator"]) == 0
-    said = capsys.readouterr().out
-    assert "modelled, no device, at most 0 s" in said and "us modelled" in said and "1 of " in said
-    assert "have their defaults" in said and len(tuning.load("simulator", "trn2").choices) == 1
-    assert doctor.doctor([]) == 0
-    assert "tiles of 1 shapes, 0 measured and 1 modelled" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "argv, status, says",
-    [
-        (["--kernels"], 1, "nothing to time, and nothing was stored: no Neuron device"),
-        (["--kernels", "--device", "neuron"], 1, "nothing to time, and nothing was stored: TRNPY_DEVICE=neuron"),
-        (["--kernels", "--device", "null"], 2, "usage"),
-        (["--help"], 0, "--kernels"),
-    ],
-)
-def test_what_else_the_command_says(argv, status, says, capsys):
-    assert doctor.calibrate(argv) == status
-    assert says in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "name, value, wrong, says",
-    [
-        ("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1", True, "rounded at random"),
-        ("NEURON_LOGICAL_NC_CONFIG", "2", True, "NEURON_LOGICAL_NC_CONFIG=2"),
-        ("NEURON_CC_FLAGS", "--auto-cast=all -O1", False, "has --auto-cast=all: trnpy compiles with --auto-cast=none"),
-        ("NKI_COMPILER_FRONTEND", "parser", False, "by nki's parser, for LNC 1: a NeuronCore is a physical core"),
-        ("NEURON_COMPILE_CACHE_URL", "/elsewhere", False, "kept in /elsewhere (from NEURON_COMPILE_CACHE_URL)"),
-    ],
-)
-def test_the_doctor_reads_the_environment(monkeypatch, capsys, name, value, wrong, says):
-    monkeypatch.setenv(name, value)
-    assert doctor.doctor([]) == int(wrong)
-    assert says in capsys.readouterr().out
 
 
 def test_logical_cores_of_two_are_refused_by_name(monkeypatch):

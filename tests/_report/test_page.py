@@ -161,12 +161,6 @@ def test_every_bar_says_whether_it_is_measured_predicted_or_modelled(name):
         assert "</b> modelled" not in value or name == "losing" or re.search(r"\d-\d| to ", value), value
 
 
-def test_every_reason_has_a_meaning():
-    sentences = [reason.meaning for reason in Reason]
-    assert len(set(sentences)) == len(sentences) and all(re.match(r"(Host|Device): .+[^ ]\.$", s) for s in sentences)
-    assert all(f"{reason.name}\n" in Reason.__doc__ and reason.meaning in Reason.__doc__ for reason in Reason)
-
-
 @pytest.mark.parametrize("elapsed_s", [3e-5, 0.0017, 1.0, 7.3, 34.0, 5000.0])
 def test_time_axis_has_few_round_ticks(elapsed_s):
     marks = ticks(elapsed_s)

@@ -138,3 +138,37 @@ def test_machines_and_room_are_known_of_every_engine():
         assert small.room == 250
     with trnpy.policy(device_memory=4e6):
         assert small.room == 2e6
+
+
+U = 2.0**-24
+
+
+def matrix(shape, dtype="f4", seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    a = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        a = a + 1j * rng.standard_normal(shape)
+    return a.astype(dtype)
+
+
+def close(c, a, b, unit=U):
+    """Within the bound of any summation order, componentwise."""
+    wide = "D" if np.iscomplexobj(c) else "d"
+    error = np.abs(c - a.astype(wide) @ b.astype(wide))
+    allowed = (a.shape[-1] + 4) * unit * 4 * (np.abs(a).astype("d") @ np.abs(b).astype("d"))
+    assert c.dtype == np.result_type(a, b)
+    assert (error <= allowed + 1e-30).all()
+
+
+def test_the_null_device_computes_on_the_host():
+    a = matrix((20, 30), "D")
+    with trnpy.policy(device="null", machine="trn3", force=True), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a.T), a @ a.T)
+    assert (log[0].engine, log[0].machine, log[0].launches) == ("null", "trn3", (("product", 1),)) and log[0].on_device
+
+
+def test_the_simulator_is_a_device_by_name():
+    a = matrix((100, 100))
+    with trnpy.policy(device="simulator", machine="trn3", force=True), trnpy.trace() as log:
+        close(trnpy.matmul(a, a), a, a)
+    assert log[0].engine == "simulator" and log[0].machine == "trn3" and log[0].launches
