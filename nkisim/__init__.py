@@ -1,1 +1,1 @@
-"""NKI kernels on any CPU: loads them unmodified, executes, checks and prices them. Imports nothing by itself."""
+"""NKI kernels on any CPU: loads them unmodified, executes, checks and prices them. This file imports nothing."""

@@ -32,7 +32,7 @@ NKI_HELP = (
     f"front end whose refusals hold: {', '.join(DIALECTS)}; default {DEFAULT}",
     f"front ends whose refusals are shown: {', '.join(DIALECTS)}, several with commas, or all, the default",
 )
-INDEX_RANGE = 128  # integers given to a kernel count up to this: valid row indices of any tile
+INDEX_RANGE = 128  # random integers for a kernel stay below this: valid row indices of any tile
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -42,7 +42,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     lint = commands.add_parser("lint", help="check a kernel against the documented rules")
     lint.add_argument("file", metavar="FILE[:KERNEL]", nargs="?", help="a Python file, and the kernel to check in it")
     lint.add_argument("--environment", action="store_true", help="check the Neuron variables of this instance as well")
-    lint.add_argument("--rules", action="store_true", help="print the rules and leave")
+    lint.add_argument("--rules", action="store_true", help="print the rules and exit")
     simulate = commands.add_parser("run", aliases=["simulate"], help="run a kernel on the simulator and price it")
     timeline = commands.add_parser("timeline", help="write the modelled timeline of a kernel, without arithmetic")
     for command in (simulate, timeline):
@@ -53,11 +53,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
     simulate.add_argument(
         "--input", action="append", default=[], type=Path, metavar="X.npy", help="an array, before --shape"
     )
-    simulate.add_argument("--output", type=Path, metavar="OUT.npy", help="write what the kernel returns")
-    simulate.add_argument("--expect", metavar="REFERENCE.py:FUNCTION", help="compare with what it returns for the same")
-    simulate.add_argument("--rtol", type=float, help="of --expect; default 1e-4 in float32, 1e-2 below")
+    simulate.add_argument("--output", type=Path, metavar="OUT.npy", help="write the kernel's outputs")
+    simulate.add_argument("--expect", metavar="REFERENCE.py:FUNCTION", help="compare with the result of this function")
+    simulate.add_argument("--rtol", type=float, help="of --expect; default 1e-4 for float32, 1e-2 for fewer bits")
     simulate.add_argument(
-        "--precision", action="store_true", help="name the sums that are kept in fewer bits than float32"
+        "--precision", action="store_true", help="list the sums that are kept in fewer bits than float32"
     )
     simulate.add_argument("--rule", action="append", default=[], metavar="16=propagate", help="strict, warn or off")
     for command in (lint, simulate, timeline):
@@ -67,13 +67,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
         command.add_argument("--target", choices=sorted(TARGETS), default="trn2", help="machine (default %(default)s)")
         command.add_argument("--nki", metavar="DIALECT", help=NKI_HELP[command is lint])
         command.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of the launch")
-        command.add_argument("--seed", type=int, default=0, help="of the random inputs and of reordering")
+        command.add_argument("--seed", type=int, default=0, help="seed of the random inputs and of reordering")
         command.add_argument("--json", action="store_true", help="print the result as JSON")
     return top
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m nkisim") -> int:
-    """Exit code: 0 good, 1 a finding of severity E or a refused kernel, 2 a wrong command line."""
+    """Exit code: 0 success, 1 a finding of severity E or a refused kernel, 2 a wrong command line."""
     options = parser(prog).parse_args(argv)
     try:
         if options.command == "lint":
@@ -134,7 +134,7 @@ def _rules(options: argparse.Namespace) -> dict[int, Any]:
 
 
 def _arrays(options: argparse.Namespace) -> tuple[Any, ...]:
-    """Random floats and integers that count up; in trace mode, specifications."""
+    """Random floats and ascending integers; in trace mode, specifications."""
     wanted = _shapes(options)
     if options.command == "timeline" or getattr(options, "mode", "run") == "trace":
         return tuple(Specification(shape, dtype) for shape, dtype in wanted)
@@ -150,12 +150,12 @@ def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def _load(file: Path, name: str | None, lnc: int) -> Kernel:
-    """The kernel on ``lnc`` cores; an exception of the file becomes a ValueError of one line."""
+    """The kernel on ``lnc`` cores; an exception in the file becomes a ValueError of one line."""
     try:
         return load_kernel(file, name)[lnc]
     except SimulatorError:
         raise
-    except Exception as error:  # the file may do anything
+    except Exception as error:  # the file may run any code
         raise ValueError(f"{file} does not load: {type(error).__name__}: {error}") from error
 
 
@@ -179,7 +179,7 @@ def _lint(options: argparse.Namespace) -> int:
     found += lint_file(file, name, dialects)
     if options.shape:
         kernel = _load(file, name, options.lnc)
-        # A parser's refusals are found in the source already; run once for each other front end.
+        # The source check has found the refusals of a parser; run once for each other front end.
         for nki in dict.fromkeys(TRACER if d == PARSER else d for d in dialects):
             launched = lint_launch(kernel, _arrays(options), _values(options, kernel), options.target, nki=nki)
             same = str(file.resolve())
@@ -245,7 +245,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _front_end(options: argparse.Namespace) -> Dialect:
-    """The one front end whose refusals hold for a run."""
+    """The one front end whose refusals apply to a run."""
     nki, *others = chosen(options.nki or DEFAULT)
     if others:
         raise ValueError(f"--nki {options.nki}: a run is for one front end")

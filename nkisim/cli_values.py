@@ -15,8 +15,8 @@ from nkisim.price.cost import Cost, spread
 from nkisim.run.launch import Result
 from nkisim.run.loader import load
 
-BUSY = 0.6  # an engine busy for more of the time bounds the kernel; in measured kernels the busiest is busy 62 to 85 %
-RTOL = 1e-2  # default of --expect for outputs in fewer bits than float32, which is compared to 1e-4
+BUSY = 0.6  # share of the time: a busier engine limits the kernel; in measured kernels the busiest has 62 to 85 %
+RTOL = 1e-2  # default of --expect for outputs with fewer bits than float32; float32 has 1e-4
 RTOL_FLOAT32 = 1e-4
 UNTYPED = np.dtype("V2")
 
@@ -34,7 +34,7 @@ def value(text: str, names: dict[str, Any]) -> Any:
         return text
     try:
         return _evaluated(tree, names, text)
-    except Exception as error:  # a call of the file may do anything
+    except Exception as error:  # a function of the file may run any code
         raise ValueError(f"--arg value {text!r}: {type(error).__name__}: {error}") from error
 
 
@@ -59,7 +59,7 @@ def read(path: Path) -> Array:
     """The array of an .npy file; NumPy writes bfloat16 as two bytes without a type."""
     try:
         array: Array = np.load(path, allow_pickle=False)
-    except ValueError as error:  # float8_e5m2 is written as a type that NumPy does not read
+    except ValueError as error:  # NumPy writes float8_e5m2 as a type that it cannot read
         raise ValueError(f"--input {path}: {error}") from None
     if array.dtype == UNTYPED:
         return array.view(ml_dtypes.bfloat16)
@@ -83,7 +83,7 @@ def write(path: Path, result: Result) -> list[Path]:
 
 
 def reference(place: str, arguments: Sequence[Array], words: dict[str, Any]) -> tuple[Any, ...]:
-    """What ``reference.py:function`` returns for the kernel's arguments."""
+    """The result of ``reference.py:function`` for the kernel's arguments."""
     file, colon, name = place.rpartition(":")
     if not colon or not name.isidentifier():
         raise ValueError(f"--expect {place!r}: expected FILE.py:FUNCTION")
@@ -100,7 +100,7 @@ def reference(place: str, arguments: Sequence[Array], words: dict[str, Any]) -> 
 
 
 def differences(result: Result, expected: tuple[Any, ...], rtol: float | None) -> list[tuple[bool, str]]:
-    """For each output, whether it agrees with the reference, and a line with the largest difference."""
+    """For each output: whether it agrees with the reference, and a line with the largest difference."""
     outputs = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
     if len(outputs) != len(expected):
         return [(False, f"{len(outputs)} outputs, the reference returns {len(expected)}")]
@@ -120,7 +120,7 @@ def differences(result: Result, expected: tuple[Any, ...], rtol: float | None) -
 
 
 def bound(cost: Cost) -> str:
-    """What determines a kernel's time, in one line."""
+    """The limit of a kernel's speed, in one line."""
     engine = max(cost.busy_s, key=lambda e: cost.busy_s[e], default="")
     if not engine or cost.launch_s > cost.device_s:
         launch, device = (spread(*cost.interval(name)) for name in ("launch_s", "device_s"))

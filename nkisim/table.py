@@ -1,4 +1,4 @@
-"""Tables on the terminal: by rich if it is installed, otherwise in plain columns."""
+"""Tables on the terminal: drawn with rich if it is installed, otherwise in plain columns."""
 
 from __future__ import annotations
 

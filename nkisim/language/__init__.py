@@ -32,7 +32,7 @@ _NAMES: dict[str, Any] = {
         for name in module.__all__
     },
     "DType": str,
-    "range": _control.affine_range,  # which nki-library uses and the documentation lacks
+    "range": _control.affine_range,  # undocumented, but nki-library uses it
     "MemoryRegion": MemoryRegion,
     "NKIObject": NKIObject,
     "NkiTensor": NkiTensor,
@@ -55,7 +55,7 @@ REMOVED = {
 
 globals().update(_NAMES)
 for _name in (*_elementwise.__all__, "max", "min"):
-    _NAMES[_name].nki_operator = _name  # by this attribute instructions recognise ``op=nl.add``
+    _NAMES[_name].nki_operator = _name  # instructions recognise ``op=nl.add`` through this attribute
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
-    """Device loop while a register is not zero; the body takes its value and returns the next one."""
+    """Device loop while a register is not zero: the body receives its value and returns the next one."""
     run = current()
     if not isinstance(init, VirtualRegister):
         raise SimulatorError(f"while_loop: init is {type(init).__name__}; a register is needed", rule=6)
@@ -99,7 +99,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
 
 
 def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iterable[int | None], int | None]:
-    """Values of the loop variable to run with, and the number of executions that each of them represents."""
+    """Values of the loop variable to run with, and the number of executions that each value represents."""
     if isinstance(step, bool) or not isinstance(step, int) or step < 1:
         raise SimulatorError(f"{what}: step {step!r} must be a positive compile-time integer", rule=6)
     bounds = []
@@ -156,7 +156,7 @@ def _device_loop(run: Run) -> Iterator[LoopRecord]:
 
 @contextmanager
 def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator[None]:
-    """One run of a loop's body, which represents ``executions`` of it on the device."""
+    """One run of a loop's body, which represents ``executions`` runs on the device."""
     scope = Scope(record)
     run.scopes.append(scope)
     outer = run.repetitions
@@ -176,9 +176,9 @@ def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator
 
 
 def _keep_alive(run: Run, record: LoopRecord) -> None:
-    """Extend the lives of what a loop uses to all of the loop (nki-dynamic-loops.rst, "Register Allocation").
+    """Extend the life of each tensor that a loop uses to the whole loop (nki-dynamic-loops.rst, "Register Allocation").
 
-    Tensors that were made in the body of an inner loop are live only during that loop.
+    A tensor that was made in the body of an inner loop is live only during that loop.
     """
     if record.stop == record.first:
         return

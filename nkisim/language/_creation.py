@@ -92,7 +92,7 @@ def _storage(
     name: str,
     address: tuple[int, int] | None,
 ) -> Storage:
-    """New storage; nl.shared_hbm is one allocation of all cores, matched by the order of allocation."""
+    """New storage. All cores share one nl.shared_hbm allocation; the order of allocation identifies it."""
     if kind == "hbm":
         check_size(run, shape, math.prod(shape) * STORAGE[dtype].itemsize, name or "tensor")
     location = source_location()
@@ -182,7 +182,7 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None =
 
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """A new SBUF tile with the elements of an HBM tensor, whose dimension 0 becomes the partitions."""
+    """A new SBUF tile with the elements of an HBM tensor; dimension 0 becomes the partitions."""
     if src.on_chip:
         raise SimulatorError(f"nl.load: src {src!r} is on chip already; use nl.copy")
     shape = src.shape if src.ndim > 1 else (src.shape[0], 1)

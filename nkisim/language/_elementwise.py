@@ -1,6 +1,6 @@
 """The elementwise functions of nki.language: each is one or a few instructions into a new SBUF tile.
 
-The functions are also the operators of instructions (``op=nl.add``), which recognise them by __name__.
+The functions are also operators of instructions (``op=nl.add``), which identify an operator by its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_HARDWARE = {
     "mod": "no engine computes it",
     "fmod": "no engine computes it",
 }
-MATMUL_COLUMNS = PSUM_BANK_BYTES // 4  # of one product: a PSUM bank of float32
+MATMUL_COLUMNS = PSUM_BANK_BYTES // 4  # in one product: a PSUM bank of float32
 
 __all__ = [
     *BINARY, *ACTIVATION, *NO_HARDWARE, "broadcast_to", "ceil", "cos", "dropout", "expand_dims", "floor",
@@ -70,7 +70,7 @@ def _apply(op: Any, x: Any, y: Any, dtype: Any) -> NkiTensor:
 def _activation(name: str) -> Callable[..., Any]:
     def function(x: NkiTensor, dtype: Any = None) -> NkiTensor:
         dst = ndarray(x.shape, dtype or x.dtype)
-        # A tile of zeros: trn1 takes no constant bias.
+        # A tile of zeros: trn1 does not accept a constant bias.
         isa.activation(dst=dst, op=function, data=x, bias=full((x.shape[0], 1), 0.0, "float32"))
         return dst
 
@@ -93,7 +93,7 @@ OPERATORS: dict[str, Any] = globals()
 
 
 def power(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
-    """x to the power y, tiles; a constant exponent is not supported on the device."""
+    """x to the power y; both are tiles, because the device does not support a constant exponent."""
     if not isinstance(x, NkiTensor) or not isinstance(y, NkiTensor):
         raise SimulatorError("nl.power needs two tiles: a constant exponent is not supported", rule=34)
     return _apply(power, x, y, dtype)
@@ -234,7 +234,7 @@ def _spread(x: NkiTensor, partitions: int) -> NkiTensor:
         x = copy(x)
     row = x.reshape((1, x.free_size))
     ones = ndarray((1, partitions), x.dtype)
-    isa.memset(dst=ones, value=1.0, engine=isa.engine.gpsimd)  # VectorEngine would wait for what it computes before
+    isa.memset(dst=ones, value=1.0, engine=isa.engine.gpsimd)  # VectorEngine would finish earlier instructions first
     columns = row.shape[1]
     total = ndarray((partitions, columns), x.dtype) if columns > MATMUL_COLUMNS else None
     result = total

@@ -1,8 +1,8 @@
 """Tensors as grids of tiles, and of blocks of tiles (NKI 0.7): nl.tiles, nl.blocks, nl.alloc_tiles, nl.alloc_blocks.
 
-A grid counts in tiles or blocks where a tensor counts in elements. Making or indexing one issues no instruction; its
-``data`` is the tensor that an instruction takes. Source: the pages of these four functions and of NkiGrid, NkiTileGrid
-and NkiBlockGrid (Neuron 2.33).
+An index of a grid counts tiles or blocks; an index of a tensor counts elements. Making or indexing a grid issues no
+instruction. The grid's ``data`` is the tensor to pass to an instruction. Source: the pages of these four functions and
+of NkiGrid, NkiTileGrid and NkiBlockGrid (Neuron 2.33).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class NkiGrid:
-    """A box of elements, cut into tiles or blocks at multiples of ``_steps``; the last of them may be smaller."""
+    """A box of elements, divided into tiles or blocks at multiples of ``_steps``; the last one may be smaller."""
 
     _tensor: NkiTensor
-    _row_tiles: int  # tiles in a row, if all rows of tiles lie side by side; 0 if each element lies where it is indexed
+    _row_tiles: int  # tiles in a row if all rows of tiles lie side by side; 0 if memory is in the order of indices
     _first: Shape  # element at which the selection starts
     element_shape: Shape  # elements selected along each dimension of the source
     tile_shape: Shape
-    _steps: Shape  # elements from one cell to the next, along each dimension; 1 where nothing is tiled
+    _steps: Shape  # elements from one cell to the next, along each dimension; 1 in a dimension without tiles
     _open: Shape  # dimensions that no integer has indexed yet
 
     @property
@@ -76,7 +76,7 @@ class NkiGrid:
         return self._tensor[tuple(slice(a, a + n) for a, n in zip(first, self.element_shape, strict=True))]
 
     def __getitem__(self, key: Any) -> Any:
-        """The cells at integers, which end their dimension, and slices."""
+        """The cells that integers and slices select; an integer removes its dimension."""
         keys = key if isinstance(key, tuple) else (key,)
         if len(keys) > len(self._open):
             raise SimulatorError(f"index {key!r} of a grid of shape {self.shape}: too many entries", rule=12)
@@ -103,7 +103,7 @@ class NkiBlockGrid(NkiGrid):
 
 
 def _cells(key: Any, count: int) -> tuple[int, int]:
-    """First cell and one past the last of an integer or a slice."""
+    """The first cell that an integer or a slice selects, and the one after the last."""
     if isinstance(key, slice) and key.step in (None, 1):
         start, stop = key.start or 0, count if key.stop is None else key.stop
     else:
@@ -131,7 +131,7 @@ def _tiled(tensor: NkiTensor, row_tiles: int, element_shape: Shape, tile_shape: 
 
 
 def tiles(source: NkiTensor | NkiGrid, *, tile_shape: Shape | None = None) -> NkiTileGrid:
-    """A tensor as tiles of ``tile_shape``, in its last dimensions; or the tiles of a grid, or of one block."""
+    """A tensor as tiles of ``tile_shape`` in its last dimensions, or the tiles of a grid or of one block."""
     since_seven("nl.tiles")
     if isinstance(source, NkiTensor):
         return _tiled(source, 0, source.shape, tile_shape)
@@ -168,7 +168,7 @@ def alloc_tiles(
     address: tuple[int, int] | None = None,
     name: str = "",
 ) -> NkiTileGrid:
-    """New memory for ``element_shape`` elements as tiles: compact in HBM; on chip whole tiles beside each other."""
+    """New memory for ``element_shape`` elements as tiles: compact in HBM, whole tiles side by side on chip."""
     since_seven("nl.alloc_tiles")
     elements, tile = _checked("element_shape", element_shape), _checked("tile_shape", tile_shape)
     if buffer not in (MemoryRegion.sbuf, MemoryRegion.psum):
@@ -194,7 +194,7 @@ def alloc_blocks(
     address: tuple[int, int] | None = None,
     name: str = "",
 ) -> NkiBlockGrid:
-    """``alloc_tiles``, as blocks of ``block_shape`` tiles; blocks do not change where tiles lie."""
+    """``alloc_tiles``, as blocks of ``block_shape`` tiles; blocks do not change the memory layout of tiles."""
     grid = alloc_tiles(
         tile_shape=tile_shape, element_shape=element_shape, buffer=buffer, dtype=dtype, address=address, name=name
     )

@@ -1,4 +1,4 @@
-"""Random numbers of VectorEngine's generator."""
+"""Random numbers from VectorEngine's generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reductions and normalisations of nki.language, over trailing free dimensions."""
+"""The reductions and normalisations of nki.language over trailing free dimensions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def var(x: NkiTensor, axis: Axis, dtype: Any = None, keepdims: bool = False) -> 
 
 
 def softmax(x: NkiTensor, axis: Axis = -1, dtype: Any = None) -> NkiTensor:
-    """exp(x - max) over its sum, in float32."""
+    """exp(x - max) divided by its sum, in float32."""
     rows = _rows(x, _axes(x, axis, "softmax"), "softmax")
     top = max(rows, 1, "float32", keepdims=True)
     shifted = ndarray(rows.shape, "float32")

@@ -12,7 +12,7 @@ ALIGNMENT = 4  # bytes; the documentation names these attributes without values
 
 
 class TileSize:
-    """Limits of the target in use; outside a kernel, of trn2."""
+    """Limits of the current target; outside a kernel, limits of trn2."""
 
     pmax = PARTITIONS
     psum_bank_fmax_bytes = PSUM_BANK_BYTES

@@ -1,1 +1,1 @@
-"""The rules of the hardware and of the compiler, with the front ends for which they hold."""
+"""The rules of the hardware and of the compiler, and the front ends that enforce each rule."""

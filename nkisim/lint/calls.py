@@ -1,4 +1,4 @@
-"""Lint rules decided by which NKI names a kernel calls and how (6, 7, 9, 10, 14, 34, 37-39)."""
+"""Lint rules about the NKI names that a kernel calls and the form of each call (6, 7, 9, 10, 14, 34, 37-39)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REMOVED: Mapping[str, tuple[int, Severity, str]] = MappingProxyType(
 
 
 def call_findings(function: Function, module: Module) -> Iterator[Violation]:
-    """Every call rule for one function of the call tree."""
+    """Findings of all call rules in one function of the call tree."""
     registers = _registers(function, module)
     yield from _names(function, module)
     yield from _loops(function, module, registers)
@@ -219,7 +219,7 @@ def _escapes(node: ast.Call, local: set[str], tensors: set[str]) -> Iterator[Vio
 
 
 def _views(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 14: .ap() describes the storage: the view it is called on is silently ignored."""
+    """Rule 14: .ap() describes the storage and ignores the view that it is called on, without a warning."""
     for node in body_nodes(function.node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "ap":
             base = node.func.value
@@ -274,7 +274,7 @@ def _two_cores(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def host_findings(tree: ast.Module, module: Module, kernels: tuple[str, ...]) -> Iterator[Violation]:
-    """Rules 37 to 39, for the host code of the same file: grids, targets, routes through frameworks."""
+    """Rules 37 to 39, for the host code of the same file: grids, targets, launches through frameworks."""
     inside = {id(n) for name in kernels for n in ast.walk(module.functions[name])}
     text = ast.unparse(tree)
     frameworks = [f for f in FRAMEWORKS if any(a.split(".")[0] == f for a in module.aliases.values())]

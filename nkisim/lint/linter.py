@@ -44,7 +44,7 @@ def lint_launch(
     mode: Mode = "run",
     nki: Dialect = DEFAULT,
 ) -> tuple[Finding, ...]:
-    """Findings of one simulated launch: what the simulator refused, or findings on its trace.
+    """Findings of one simulated launch: the simulator's refusal, or findings on the trace.
 
     A refusal ends the run and is then the only finding. Correct it and run the lint again.
     """
@@ -64,7 +64,7 @@ def lint_launch(
 def environment(
     variables: Mapping[str, str], lnc: int = 1, target: str = "trn2", nki: tuple[Dialect, ...] = (DEFAULT,)
 ) -> tuple[Finding, ...]:
-    """Findings on the variables of an instance, for a launch on ``lnc`` cores of ``target``: rules 11, 37 and 39."""
+    """Findings on the environment variables, for a launch on ``lnc`` cores of ``target``: rules 11, 37 and 39."""
     found = []
     cores = variables.get("NEURON_LOGICAL_NC_CONFIG")
     if cores is None and lnc != DEFAULT_LNC and machine(target).generation > 2 and SEVEN in nki:

@@ -1,7 +1,7 @@
-"""What NKI 0.6's parsing front end refuses, found in the kernel's source and told in the compiler's own words.
+"""Refusals of NKI 0.6's parsing front end, found in the kernel's source and reported with the compiler's messages.
 
-The words are from the open source of the front end (leanprover/KLR: interop/klr/gather.cpp, KLR/NKI/Simplify.lean,
-KLR/Trace) and from error messages that users of NKI 0.5 and 0.6 published. A tracing front end accepts all of this.
+The messages are from the open source of the front end (leanprover/KLR: interop/klr/gather.cpp, KLR/NKI/Simplify.lean,
+KLR/Trace) and from users of NKI 0.5 and 0.6 who published them. A tracing front end accepts all of these forms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUPPORTED_STATEMENT = "unsupported statement"
 EXPRESSION = "unsupported expression"
 INNER = "NKI does not support inner function definitions. Move function definition outside this function."
 NO_SUCH_BUILTIN = "failed to resolve name"
-TWO_ARGUMENTS = ("min", "max")  # the front end's own versions take exactly two integers
+TWO_ARGUMENTS = ("min", "max")  # the front end's own versions accept exactly two integers
 BUILTINS = (
     "enumerate", "zip", "sum", "sorted", "reversed", "map", "filter", "any", "all", "set", "frozenset", "iter", "next",
     "getattr", "setattr", "hasattr", "vars", "dir", "id", "hash", "callable", "open", "super",
@@ -51,7 +51,7 @@ NODES: Mapping[type[ast.AST], str] = MappingProxyType(
 
 
 def parser_findings(function: Function, module: Module) -> Iterator[Violation]:
-    """All that the parser refuses in one function of the call tree."""
+    """Everything that the parser refuses in one function of the call tree."""
     for node, message in _refusals(function, module):
         yield node, 1, "E", message, (PARSER,)
 
@@ -222,7 +222,7 @@ def _said_to_be_strings(node: ast.FunctionDef) -> set[str]:
 
 
 def _named(function: Function, module: Module, kind: Callable[[ast.expr], bool]) -> set[str]:
-    """Names with a value of this kind: assigned in the function, the default of a parameter, or a global's."""
+    """Names with a value of this kind: assigned in the function, a parameter's default, or the value of a global."""
     local = local_names(function.node)
     known = [(name, value) for name, values in module.assigned.items() if name not in local for value in values]
     return {name for name, value in (*known, *_defaults(function.node), *_assigned(function.node)) if kind(value)}

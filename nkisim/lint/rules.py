@@ -1,4 +1,4 @@
-"""The lint rules: what each forbids, its source, the passes that decide it, and the front ends it holds for."""
+"""The lint rules: the subject of each, its source, the passes that decide it, and the front ends that enforce it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Rule:
     number: int
     subject: str
     source: str  # path in aws-neuron-sdk
-    passes: tuple[Pass, ...]  # which of our passes decide it; "run": the simulator refuses during execution
-    dialects: tuple[Dialect, ...] = DIALECTS  # that refuse it; some findings of a rule hold for fewer
+    passes: tuple[Pass, ...]  # the passes that decide it; "run": the simulator refuses during execution
+    dialects: tuple[Dialect, ...] = DIALECTS  # front ends that enforce it; some findings hold for fewer
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -147,4 +147,4 @@ DECIDED_ELSEWHERE: Mapping[int, str] = MappingProxyType(
         "on the instance `lint --environment` looks for --auto-cast=none in NEURON_CC_FLAGS",
     }
 )
-"""What no static pass can know about a rule, and where it is decided instead."""
+"""For each rule that no static pass can decide: the missing knowledge, and the pass that decides instead."""

@@ -1,4 +1,4 @@
-"""What the source rules know about a file: its imports, its functions, and what its names stand for."""
+"""A file as the source rules see it: its imports, its functions, and the values of its names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Module:
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, ast.ClassDef]
     assigned: Mapping[str, list[ast.expr]]  # all values assigned to a global
-    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it; None if it is the module
+    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it; None for the module itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Function:
 
     name: str
     node: ast.FunctionDef
-    kernel: bool  # whether it is the outermost one, whose parameters are the launch's
+    kernel: bool  # whether it is the outermost one: its parameters are the arguments of the launch
     loop_bodies: Mapping[str, ast.FunctionDef]  # nested functions given to fori_loop or while_loop
 
 
 def dotted(node: ast.expr, module: Module) -> str | None:
-    """``nisa.dma_copy`` -> ``nki.isa.dma_copy`` by the file's imports; None if it is not a plain name."""
+    """``nisa.dma_copy`` -> ``nki.isa.dma_copy``, from the file's imports; None if it is not a plain name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

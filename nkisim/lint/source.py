@@ -28,13 +28,13 @@ from nkisim.lint.tree import call_tree
 
 INT32 = (-(2**31), 2**31 - 1)
 FLOAT32_MAX = 3.4028234663852886e38
-FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal number; below it the documentation guarantees nothing
+FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal number; the documentation guarantees nothing for smaller ones
 FLOAT32_DIGITS = 9  # decimal digits that identify every float32
 HOST_LIBRARIES = ("numpy", "cmath", "torch", "jax", "scipy", "torch_neuronx", "torch_xla")
 IMPURE = ("os.environ", "os.getenv", "time", "random", "datetime", "secrets", "uuid", "builtins.open")
 CONVERSIONS = ("int", "float", "str", "bool", "tuple", "min", "max")
 BASES = ("NKIObject", "Enum")
-LARGEST_POWER = 1024  # a literal power or shift beyond it is out of every range and is not computed
+LARGEST_POWER = 1024  # a literal with a larger power or shift exceeds every range and is not computed
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType(
     {
         ast.Add: operator.add,
@@ -49,11 +49,11 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProx
 def lint_source(
     text: str, file: str, kernel: str | None = None, nki: tuple[Dialect, ...] = DIALECTS
 ) -> tuple[Finding, ...]:
-    """All findings from the text alone, ordered by line.
+    """All findings in the source text, ordered by line.
 
-    ``kernel`` limits the check to one function and what it calls, here and in files that ``file``
-    imports from; without it, every function decorated with nki.jit is a kernel. Raises ValueError if
-    there is none. Findings that hold for none of the dialects ``nki`` are left out.
+    ``kernel`` limits the check to one function and the functions it calls, in this file and in files that ``file``
+    imports from. If ``kernel`` is not given, every function decorated with nki.jit is a kernel. Raises ValueError if
+    there is no kernel. Findings that hold for none of the dialects ``nki`` are omitted.
     """
     try:
         tree = ast.parse(text)
@@ -100,7 +100,7 @@ def _signature(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _host_library(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 3: names of NumPy, math and frameworks, which the compiler does not know."""
+    """Rule 3: names of NumPy, math and frameworks, which the compiler cannot resolve."""
     inner: set[int] = set()
     for node in body_nodes(function.node):
         if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner:

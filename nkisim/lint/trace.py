@@ -1,4 +1,4 @@
-"""Lint rules on a recorded run: what the simulator accepts but is slow on the device, or may be wrong there."""
+"""Lint rules on a recorded run: code that the simulator accepts, but that is slow or may be wrong on the device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nkisim.lint.rules import Finding, Severity
 from nkisim.price.durations import free_size, itemsize, transfer
 from nkisim.price.loops import executions
 
-MANY_INSTRUCTIONS = 20_000  # from here on compiling takes minutes (docs/hardware.md#compile-cost)
-TOO_MANY_INSTRUCTIONS = 200_000  # from here on it takes hours and the memory of a large host
+MANY_INSTRUCTIONS = 20_000  # from this number on, compiling takes minutes (docs/hardware.md#compile-cost)
+TOO_MANY_INSTRUCTIONS = 200_000  # from this number on, compiling takes hours and fills the memory of a large host
 SMALL_DESCRIPTOR = 512  # bytes; HBM writes below it become read-modify-write (dma overview)
 TINY_DESCRIPTOR = 64
-FEW_PARTITIONS = 16  # below it DMA engines are idle
-SMALL_TRANSFER = 16 * 1024  # bytes; for a smaller transfer the latency counts, whatever its layout
+FEW_PARTITIONS = 16  # with fewer, DMA engines are idle
+SMALL_TRANSFER = 16 * 1024  # bytes; the latency dominates a smaller transfer, whatever its layout
 BANK_TAKER = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"  # a variable of the compiler
 TABLE_SWITCHES = 8  # loads of an activation table from one line that count as a loop that switches tables
 
@@ -51,7 +51,7 @@ def _notes(trace: Trace) -> Iterator[Finding]:
 
 
 def _size(trace: Trace) -> Iterator[Finding]:
-    """Rule 9: the number of instructions that the compiler unrolls."""
+    """Rule 9: the number of instructions after the compiler has unrolled loops."""
     count = len(trace.instructions)
     if count > MANY_INSTRUCTIONS:
         severity: Severity = "E" if count > TOO_MANY_INSTRUCTIONS else "W"
@@ -61,7 +61,7 @@ def _size(trace: Trace) -> Iterator[Finding]:
 
 
 def _banks(trace: Trace) -> Iterator[Finding]:
-    """Rule 11: with this variable set, DMA transposes run on TensorEngine and take one bank."""
+    """Rule 11: if this variable is set, DMA transposes run on TensorEngine and occupy one bank."""
     if BANK_TAKER in os.environ and trace.psum_peak_banks == PSUM_BANKS:
         where = next(a for a in trace.allocations if a.buffer == "psum")
         message = f"{PSUM_BANKS} PSUM banks are live at once and {BANK_TAKER} takes one of them"
@@ -179,7 +179,7 @@ def _shared_writes(traces: Sequence[Trace]) -> Iterator[Finding]:
         for instruction in trace.instructions:
             for operand in instruction.writes:
                 if operand.region.buffer != "hbm" or instruction.opcode in MEETINGS:
-                    continue  # a barrier is recorded as a write of what it guards
+                    continue  # a barrier is recorded as a write of the memory that it guards
                 others = written.setdefault(operand.region.storage, [])
                 if any(core != trace.core and _collide(o, operand) for core, o in others):
                     yield _at(instruction, 37, "E", f"core {trace.core} writes HBM that another core writes too")

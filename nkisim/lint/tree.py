@@ -27,14 +27,14 @@ class Reached:
 
 @dataclass(slots=True)
 class CallTree:
-    """The functions that the kernels of one file reach, and which refer to which."""
+    """The functions that the kernels of one file reach, and the references between them."""
 
     kernels: tuple[str, ...]
     reached: dict[Place, Reached] = field(default_factory=dict)
     uses: dict[Place, list[Place]] = field(default_factory=dict)
 
     def recursive(self) -> Iterator[Reached]:
-        """Functions that reach themselves."""
+        """Recursive functions, direct or through others."""
         for place, found in self.reached.items():
             seen: set[Place] = set()
             waiting = list(self.uses[place])

@@ -17,7 +17,7 @@ from nkisim.price.loops import Piece, loops_s, pieces
 from nkisim.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
 from nkisim.price.written_out import size, written_out
 
-FLOAT32_PASSES = 4  # of the documented peak rate, to which utilisation is relative
+FLOAT32_PASSES = 4  # at the documented peak rate, to which utilisation is relative
 ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
 COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # for a graph of half a million
@@ -25,27 +25,27 @@ COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # for a graph of half a million
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one launch costs on the device, by docs/hardware.md#cost-model, compared there with measurements."""
+    """The modelled cost of one launch (docs/hardware.md#cost-model, with a comparison to measurements)."""
 
     kernel: str
     target: str
     device_s: float  # first instruction to last result, including the fixed cost around a kernel
-    launch_s: float  # host side of the launch
-    busy_s: Mapping[str, float]  # by engine: time during which at least one of its instructions runs
+    launch_s: float  # time of the launch on the host
+    busy_s: Mapping[str, float]  # for each engine: time during which at least one of its instructions runs
     instructions: int  # executed
     compiled: int  # instructions in the program; a device loop counts once
     engine_instructions: Mapping[str, int]
     hbm_bytes: int
     dma_descriptors: int
     dma_queue_s: float  # total of the 16 queues
-    queues: tuple[tuple[float, int], ...]  # of each queue: seconds for which it moves bytes, and transfers
+    queues: tuple[tuple[float, int], ...]  # for each queue: seconds in which it moves bytes, and transfers
     flops: float
     tensor_utilisation: float  # relative to the peak of the types used, over device_s
     throttled_s: float
     table_loads: int
     compile_s: float
     compile_bytes: float
-    looped: Cost | None = None  # of a program with loops of constant bounds: as device loops; the rest: written out
+    looped: Cost | None = None  # if loops with constant bounds are device loops; other fields: if unrolled
 
     def busy(self, engine: str) -> float:
         """The fraction of device_s during which an engine is busy."""
@@ -60,7 +60,7 @@ class Cost:
         return {"modelled": True, **intervals, **plain}
 
     def interval(self, name: str) -> tuple[float, float]:
-        """The least and the greatest of a modelled time in seconds, whichever way loops of constant bounds compile."""
+        """The least and the greatest modelled seconds, over both ways in which loops of constant bounds may compile."""
         found = [getattr(way, name) for way in (self, self.looped) if way is not None]
         return interval(min(found))[0], interval(max(found))[1]
 
@@ -69,7 +69,7 @@ def price(trace: Trace, machine: Hardware | None = None) -> Cost:
     """Cost of one launch of ``trace`` on its own target, or on ``machine``.
 
     A loop of constant bounds is documented as a device loop, and users mark such loops so that NKI's lowering does not
-    write them out (docs/hardware.md#device-loops). No measurement decides: both ways are priced.
+    write them out (docs/hardware.md#device-loops). No measurement shows which happens, so both ways are priced.
     """
     machine = machine or MACHINES[trace.target]
     if any(x.bounds == "constant" for x in trace.loops):
@@ -105,12 +105,12 @@ def _price(trace: Trace, machine: Hardware) -> Cost:
 
 
 def schedules(trace: Trace, machine: Hardware, queues: bool = False) -> Iterator[tuple[Piece, Schedule]]:
-    """The pieces of a program between the edges of loops, in order, each with the ``schedule`` of one execution."""
+    """The pieces of a program between loop boundaries, in order, each with the ``schedule`` of one execution."""
     written = written_by_transfers(trace)
     table: str | None = None
     for piece in pieces(trace):
         full = crowded(piece.trace.allocations, written, machine)
-        if piece.loop is not None:  # later turns begin with the table with which the body ends
+        if piece.loop is not None:  # a later iteration begins with the table that the previous one loaded last
             tables = [x.options.get("table") for x in piece.trace.instructions if x.engine == "scalar"]
             table = next((t for t in reversed(tables) if t is not None), table)
         plan = schedule(piece.trace, machine, table, full, queues)
@@ -119,7 +119,7 @@ def schedules(trace: Trace, machine: Hardware, queues: bool = False) -> Iterator
 
 
 def barrier_s(trace: Trace, machine: Hardware) -> float:
-    """Seconds per launch for which the ranks of a program with collectives wait for each other."""
+    """Seconds per launch during which the ranks of a program with collectives wait for each other."""
     ranks = max((int(x.options.get("ranks", 1)) for x in trace.instructions if "ranks" in x.options), default=1)
     return group_barrier_s(ranks, machine) if ranks > 1 else 0.0
 
@@ -130,7 +130,7 @@ def group_barrier_s(ranks: int, machine: Hardware) -> float:
 
 
 def compile_s(trace: Trace) -> float:
-    """Seconds to compile: they depend on the loops, not only on the instructions."""
+    """Seconds to compile, from the number of instructions and from the loops."""
     loops = [x for x in trace.loops if x.bounds != "written out"]
     looped = len({place for x in loops for place in range(x.first, x.stop)})
     return compiling_s(size(trace), len(loops), looped)
@@ -205,7 +205,7 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
 
 
 def queue_rows(cost: Cost) -> list[tuple[str, str]]:
-    """A line for each queue of DMA that moved bytes; neighbours that did alike share one."""
+    """A line for each DMA queue that moved bytes; adjacent queues with equal figures share a line."""
     said = [f"{100 * busy_s / cost.device_s:5.1f} % busy, {n:,} transfers" if n else "" for busy_s, n in cost.queues]
     lines = []
     for text, group in itertools.groupby(range(len(said)), key=said.__getitem__):
@@ -216,7 +216,7 @@ def queue_rows(cost: Cost) -> list[tuple[str, str]]:
 
 
 def spread(low: float, high: float) -> str:
-    """An interval of seconds in words."""
+    """An interval of seconds as text."""
     return f"{duration(low)} to {duration(high)}" if high else "0 s"
 
 

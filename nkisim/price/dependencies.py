@@ -1,4 +1,4 @@
-"""The earlier instructions that each instruction waits for: data hazards, and reuse of on-chip memory."""
+"""The earlier instructions that each instruction waits for, because of data hazards or reuse of on-chip memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nkisim.chip.record import Operand, Region, Trace
 from nkisim.hardware import PSUM_BANK_BYTES, PSUM_BANKS, Hardware
 from nkisim.price.durations import itemsize
 
-OVERTAKING = frozenset({"dma", "tensor"})  # engines whose instructions may end in another order than the program's
+OVERTAKING = frozenset({"dma", "tensor"})  # engines whose instructions may end out of program order
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Access:
     """Last writer of a region of one storage, its readers since then, and the regions it overlaps."""
 
     region: Region
-    row: tuple[int, int, int] | None  # of a box in HBM: row pitch, and the first and past-last byte within a row
+    row: tuple[int, int, int] | None  # for a box in HBM: row pitch, and the first and past-last byte within a row
     writer: int = -1
     readers: dict[str | int, int] = field(default_factory=dict)
     overlaps: list[_Access] = field(default_factory=list)
@@ -30,13 +30,13 @@ class _Access:
 
 @dataclass(slots=True)
 class _Tensor:
-    """Reads of one tile on the chip. An engine writes to it when the others have read it, whatever parts they use."""
+    """Reads of one on-chip tile. A write waits for reads by other engines, even of other parts of the tile."""
 
     reads: list[tuple[str, str | int, int]] = field(default_factory=list)  # engine, its key, and place in the program
-    seen: dict[str, int] = field(default_factory=dict)  # by the engine that writes: how many reads it has waited for
+    seen: dict[str, int] = field(default_factory=dict)  # writing engine -> number of reads that it has waited for
 
     def write(self, engine: str) -> set[int]:
-        """The reads that an instruction which writes the tile waits for, since the last write of its engine."""
+        """The reads that a writing instruction waits for: those since the last write by its engine."""
         last = {key: place for e, key, place in self.reads[self.seen.get(engine, 0) :] if e != engine}
         self.seen[engine] = len(self.reads)
         return set(last.values())
@@ -44,7 +44,7 @@ class _Tensor:
 
 @dataclass(slots=True)
 class _Storage:
-    """The regions of one storage that were used so far, with their hulls in arrays for searching."""
+    """The regions of one storage used so far, and their hulls in arrays for searching."""
 
     accesses: dict[object, _Access] = field(default_factory=dict)
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -75,12 +75,12 @@ class _Storage:
 
 
 def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
-    """For each instruction the indices of those it waits for: read after write, write after read or write.
+    """For each instruction, the indices of instructions it waits for: read after write, write after read or write.
 
-    Only the parts of a tile that overlap count, but for a write after reads by other engines: that waits for all reads
-    of the tile (docs/hardware.md#memory). Storages of HBM that are only read, or only written, cause no waits. Tiles
-    that do not fit beside the live ones take the memory of tiles that were last used earlier in the program, and wait
-    for that use, as with a static allocation that goes round the whole memory.
+    Usually only overlapping parts of a tile cause a wait. A write after reads by other engines waits for all reads of
+    the tile (docs/hardware.md#memory). HBM storage that is only read, or only written, causes no waits. If a tile does
+    not fit beside the live ones, it reuses the memory of tiles that were last used earlier in the program, and waits
+    for that use. A static allocation that cycles through the whole memory behaves in the same way.
     """
     read, written = _storages(trace, "reads"), _storages(trace, "writes")
     tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
@@ -130,7 +130,7 @@ def _storages(trace: Trace, side: str) -> set[int]:
 
 
 def _row(operand: Operand) -> tuple[int, int, int] | None:
-    """Pitch of a row and the bytes used of it, for a 2-D box in HBM: its hull would also cover its neighbours."""
+    """Row pitch and byte range within a row, for a 2-D box in HBM, whose hull would also cover its neighbours."""
     if operand.region.buffer != "hbm" or len(operand.shape) != 2 or operand.strides[1] != 1:
         return None
     pitch = operand.strides[0] * itemsize(operand)
@@ -166,7 +166,7 @@ def _inside(inner: _Access, outer: _Access) -> bool:
 
 
 class _Reuse:
-    """Allocates memory to every tile in program order, and remembers the previous owners."""
+    """Allocates memory to every tile in program order, and records the previous owners."""
 
     def __init__(self, trace: Trace, machine: Hardware) -> None:
         self.unused = {"sbuf": machine.sbuf_bytes_per_partition, "psum": PSUM_BANKS * PSUM_BANK_BYTES}
@@ -187,7 +187,7 @@ class _Reuse:
                 self.users.setdefault(operand.region.storage, {})[reader] = index
 
     def waits(self, storage: int, index: int) -> tuple[int, ...]:
-        """Last uses of the memory that this storage takes over; empty while there is unused memory."""
+        """Last uses of the memory that this storage reuses; empty while there is unused memory."""
         allocation = self.allocations.get(storage)
         if allocation is None:
             return ()

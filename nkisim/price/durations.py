@@ -1,7 +1,7 @@
-"""Modelled time of one instruction on its own engine, from shapes and types alone.
+"""Modelled time of one instruction on its own engine, from shapes and types.
 
-The formulas are from the NKI 2.26 isa documentation (the last that printed costs), with corrections
-from published profiles. Each is in cycles of the executing engine.
+The formulas are from the NKI 2.26 isa documentation (the last that printed costs), corrected by published profiles.
+Each gives cycles of the executing engine.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from types import MappingProxyType
 from nkisim.chip.record import Instruction, Operand
 from nkisim.hardware import PARTITIONS, Hardware
 
-FLOAT32_PASSES = 4.0  # of one product of 128 columns (arch)
+FLOAT32_PASSES = 4.0  # for one product of 128 columns (arch)
 WIDEST = 512  # columns of one product, before trn3
-MIN_INTERVAL = 64  # cycles from one instruction of an engine to the next, at least (arch)
+MIN_INTERVAL = 64  # least number of cycles between the starts of two instructions of an engine (arch)
 SLOW_STORES_FROM = 2**15  # bytes between rows
-FULL_RATE_BYTES = 512  # of a descriptor (dma)
+FULL_RATE_BYTES = 512  # in a descriptor (dma)
 PARTITIONS_PER_DMA_ENGINE = 8  # 128 SBUF partitions over 16 engines (dma overview)
 DMA_ENGINES = 16
 GPSIMD_SLOWDOWN = 2  # relative to VectorEngine: documented as 2 to 4 times slower
-GPSIMD_GROUP = 16  # partitions that one of its eight cores serves
+GPSIMD_GROUP = 16  # partitions served by each of its eight cores
 NARROW = frozenset({"bfloat16", "float16", "int16", "uint16"})
 BYTES: Mapping[str, int] = MappingProxyType(
     {"float32": 4, "tfloat32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int16": 2, "uint16": 2}
@@ -36,10 +36,10 @@ PER_ELEMENT: Mapping[str, float] = MappingProxyType(
         "scalar_tensor_tensor": 2.0,
         "tensor_copy_predicated": 2.0,
         "bn_aggr": 13 / 3,
-        "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core goes through its partitions
+        "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core processes its partitions one by one
     }
 )
-# How often a collective goes round the ring of its ranks; permutations take one hop.
+# Number of times a collective passes round the ring of its ranks; a permutation is one hop.
 RING_ROUNDS: Mapping[str, int] = MappingProxyType(
     {"all_reduce": 2, "all_gather": 1, "all_gather_v": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
 )
@@ -51,7 +51,7 @@ REGISTER_READERS = frozenset({"activation_reduce", "tensor_scalar_reduce", "tens
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """Seconds for which an engine is busy, and further seconds until others may read the result."""
+    """Seconds during which an engine is busy, and further seconds until others may read the result."""
 
     busy_s: float
     latency_s: float
@@ -59,7 +59,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One DMA instruction: which of the 16 engines move how many bytes, in which pieces."""
+    """One DMA instruction: the engines that move it (of 16), the bytes of each, and the descriptors."""
 
     engines: tuple[int, ...]
     engine_s: float  # time of each of these engines, after the start
@@ -72,7 +72,7 @@ class Transfer:
 def hops_s(instruction: Instruction, machine: Hardware) -> float:
     """Seconds that a collective spends on links between cores, in addition to its own transfers.
 
-    Each hop moves one rank's piece of the larger side, of a permutation all of it.
+    Each hop moves one rank's piece of the larger side; a permutation moves all of it.
     """
     ranks = int(instruction.options.get("ranks", 1))
     if ranks < 2:
@@ -110,7 +110,7 @@ def product_columns(instruction: Instruction, machine: Hardware) -> tuple[int, i
 
 
 def float32_passes(columns: int, machine: Hardware) -> float:
-    """Passes of a float32 product: four for so many columns as rows, and more for wide ones on trn1."""
+    """Passes of a float32 product: four if it has as many columns as rows, and more for wide ones on trn1."""
     wide = min(max(columns - PARTITIONS, 0) / (WIDEST - PARTITIONS), 1.0)
     return FLOAT32_PASSES + wide * (machine.timing.float32_wide_passes - FLOAT32_PASSES)
 
@@ -123,7 +123,7 @@ def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
     if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
         passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
     elif passes == 1 and min(rows, depth) < PARTITIONS // 2:
-        hz /= timing.narrow_factor  # slower if less than half of the array works (docs/hardware.md#tensor-engine)
+        hz /= timing.narrow_factor  # slower if less than half of the array is used (docs/hardware.md#tensor-engine)
     stream = max(min(MIN_INTERVAL, depth), columns) * passes
     if stream > PARTITIONS:  # shorter products reach the clock rate (docs/hardware.md#tensor-engine)
         hz *= timing.tensor_sustained
@@ -133,7 +133,7 @@ def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
 
 
 def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
-    """Vector, Scalar and GpSimd engines: a fixed access time, then the elements of a partition one by one."""
+    """Vector, Scalar and GpSimd engines: a fixed access time, then one element of each partition after another."""
     timing = machine.timing
     operands = (*instruction.writes, *instruction.reads)
     count = max((free_size(o) for o in operands), default=1)
@@ -153,13 +153,13 @@ def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
     if instruction.opcode in SELECTIONS:
         elements += timing.selection_cycles
     if _mixed(instruction):
-        elements += issue + count  # one of them is brought to the other's type first, as by a copy
+        elements += issue + count  # one operand is first converted to the other's type, which costs a copy
     busy = max(MIN_INTERVAL, issue + elements)
     return Duration(busy / hz, (max(MIN_INTERVAL, timing.access_cycles + elements) + latency - busy) / hz)
 
 
 def _per_element(instruction: Instruction, machine: Hardware) -> float:
-    """Cycles per element of a Vector or Scalar instruction, with the 16-bit modes of trn2 and later."""
+    """Cycles per element of a Vector or Scalar instruction; trn2 and later have faster 16-bit modes."""
     opcode = instruction.opcode
     tiles = [o for o in (*instruction.reads, *instruction.writes) if free_size(o) > 1]
     narrow = bool(tiles) and all(o.dtype in NARROW for o in tiles)
@@ -222,7 +222,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
 
 
 def stride_factor(instruction: Instruction, rows: int, machine: Hardware) -> float:
-    """Factor on a transfer's time if the rows of its partitions are a power of two of bytes apart in HBM.
+    """Factor on a transfer's time if the distance of its partitions' rows in HBM is a power of two.
 
     Stores with rows 2^14 bytes apart were measured at the full rate (docs/hardware.md#dma).
     """

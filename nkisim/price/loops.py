@@ -1,7 +1,7 @@
-"""Device loops cut a program into pieces: each turn ends with a drain of all queues and a barrier of all engines.
+"""Device loops divide a program into pieces: each iteration drains all queues and ends with a barrier of all engines.
 
-A turn starts only after the previous turn has ended (docs/hardware.md#device-loops). So a body is scheduled once,
-by itself, and its time counts once for each turn.
+An iteration starts only after the previous one has ended (docs/hardware.md#device-loops). A body is therefore
+scheduled once, alone, and its time is multiplied by the number of iterations.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from nkisim.chip.record import Allocation, Loop, Trace
 from nkisim.hardware import Hardware
 
-REFETCHED = 256  # instructions of 64 bytes in one of the 16 KiB transfers with which a turn begins
+REFETCHED = 256  # instructions of 64 bytes in one 16 KiB transfer; an iteration begins with such transfers
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Instructions without an edge of a loop between them, and how often they run."""
+    """Consecutive instructions without a loop boundary between them, and the number of times they run."""
 
     trace: Trace
     first: int  # index of its first instruction in the program
@@ -26,7 +26,7 @@ class Piece:
 
 
 def pieces(trace: Trace) -> list[Piece]:
-    """The program in order, cut at both ends of every loop; a trip count that only the device knows counts as one."""
+    """The program in order, divided at both ends of every loop; a run-time trip count is assumed to be one."""
     count = len(trace.instructions)
     edges = sorted({0, count, *(x.first for x in trace.loops), *(x.stop for x in trace.loops)})
     found = []
@@ -38,19 +38,19 @@ def pieces(trace: Trace) -> list[Piece]:
 
 
 def turns(loop: Loop, loops: tuple[Loop, ...]) -> int:
-    """How often the loop's body executes in all."""
+    """Total number of executions of the loop's body."""
     return entries(loop, loops) if loop.executions is None else loop.executions
 
 
 def entries(loop: Loop, loops: tuple[Loop, ...]) -> int:
-    """How often the loop is entered: once for each turn of the loop around it."""
+    """Number of times the loop is entered: once for each iteration of the enclosing loop."""
     place = loops.index(loop)
     around = [x for x in loops[:place] if x.first <= loop.first and loop.stop <= x.stop]
     return turns(around[-1], loops) if around else 1
 
 
 def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
-    """Seconds of a turn of this loop in addition to its body: barrier, drain, and refetch of its instructions."""
+    """Seconds of an iteration in addition to the body: barrier, drain, and refetch of instructions."""
     if loop.bounds == "written out":
         return 0.0
     timing = machine.timing
@@ -61,7 +61,7 @@ def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
 
 
 def loops_s(trace: Trace, machine: Hardware) -> float:
-    """Seconds that the loops of a program take in addition to their bodies."""
+    """Seconds that the loops of a program add to the time of their bodies."""
     region_s = machine.timing.region_s
     return sum(
         turns(x, trace.loops) * turn_s(x, trace, machine) + entries(x, trace.loops) * region_s
@@ -71,15 +71,15 @@ def loops_s(trace: Trace, machine: Hardware) -> float:
 
 
 def executions(trace: Trace) -> list[int]:
-    """How often each recorded instruction executes; in a loop of unknown length, as often as outside it."""
+    """Executions of each recorded instruction; a loop of unknown length is assumed to run once."""
     times = [1] * len(trace.instructions)
-    for loop in trace.loops:  # inner loops come later and overwrite
+    for loop in trace.loops:  # inner loops come later in the list and overwrite the counts of outer ones
         times[loop.first : loop.stop] = [turns(loop, trace.loops)] * (loop.stop - loop.first)
     return times
 
 
 def _cut(trace: Trace, first: int, stop: int) -> Trace:
-    """Instructions [first, stop) as a program of its own; memory that is live throughout stays taken."""
+    """Instructions [first, stop) as a separate program; memory that is live throughout remains occupied."""
     if not trace.loops:
         return trace
     edges = [(a - first, b - first) for a, b in trace.dependencies if first <= b and a < stop]

@@ -1,4 +1,4 @@
-"""When each instruction of a trace runs: in-order engines, dependency edges, 16 DMA queues, PE throttle."""
+"""The start time of each instruction in a trace: in-order engines, dependencies, 16 DMA queues, PE throttle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nkisim.price.durations import (
 
 RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
 REORDERED = RINGS | {"tensor"}  # the compiler may change their order
-SHARED = {"psum": ("vector", "scalar"), "sbuf": ("vector", "gpsimd")}  # by these engines in turn, on trn1 (arch)
+SHARED = {"psum": ("vector", "scalar"), "sbuf": ("vector", "gpsimd")}  # one of these engines at a time, on trn1 (arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Schedule:
     throttled_s: float  # TensorEngine time lost to the dI/dt limit
     table_loads: int
     table: str | None  # ScalarEngine's function table at the end
-    begins: tuple[tuple[float, ...], ...] = ()  # of each transfer on each of its queues, if they were asked for
+    begins: tuple[tuple[float, ...], ...] = ()  # start of each transfer on each of its queues, if requested
 
     @property
     def total_s(self) -> float:
@@ -49,20 +49,20 @@ class Schedule:
 def schedule(
     trace: Trace, machine: Hardware, table: str | None = None, crowded: bool = False, queues: bool = False
 ) -> Schedule:
-    """Run the trace on the model of one NeuronCore; this takes time proportional to its length.
+    """Run the trace on the model of one NeuronCore, in time proportional to its length.
 
     ``table`` is ScalarEngine's function table at the start. ``crowded``: transfers have filled the part of SBUF that
-    they write at full speed. ``queues``: say also when each transfer begins on each of its queues.
+    they write at full speed. ``queues``: also return the start of each transfer on each of its queues.
 
-    Vector, Scalar and GpSimd engines execute in program order. The compiler spreads transfers over rings and
+    Vector, Scalar and GpSimd engines execute in program order. The compiler distributes transfers over rings and
     interleaves matrix products over banks (in published profiles TensorEngine is busy while one bank waits for its
-    operands). Of each, the earliest in the program whose operands are ready starts first.
+    operands). On a ring and on TensorEngine, the earliest instruction whose operands are ready starts first.
     """
     return _Run(trace, machine, table, crowded, queues).run()
 
 
 class _Throttle:
-    """The dI/dt limit: half speed until the engine was busy half of the documented window."""
+    """The dI/dt limit: half speed until the engine has been busy for half of the documented window."""
 
     def __init__(self, machine: Hardware) -> None:
         timing = machine.timing
@@ -74,7 +74,7 @@ class _Throttle:
         self.lost = 0.0
 
     def stretch(self, start: float, busy: float) -> float:
-        """Seconds that a product takes from ``start`` if it takes ``busy`` without throttling."""
+        """Seconds that a product takes from ``start``; ``busy`` is its time without throttling."""
         if not self.window:
             return busy
         recent, opens = self.recent, start - self.window
@@ -93,7 +93,7 @@ class _Throttle:
 
 
 class _Run:
-    """State of one scheduling pass: when each unit is free, and which instructions wait for which."""
+    """State of one scheduling pass: the time at which each unit is free, and the dependencies still open."""
 
     def __init__(self, trace: Trace, machine: Hardware, table: str | None, crowded: bool, queues: bool) -> None:
         self.instructions = trace.instructions
@@ -112,7 +112,7 @@ class _Run:
                 self.after[earlier].append(index)
         self.free: dict[str, float] = {}
         self.shared = [_shared(x, machine) for x in trace.instructions]
-        self.memories: dict[str, tuple[str, float]] = {}  # the engine that used it last, and until when
+        self.memories: dict[str, tuple[str, float]] = {}  # the last engine that used it, and the end of that use
         self.lanes = _lanes(trace, machine)
         lanes = set(self.lanes)
         self.queued: dict[str, deque[int]] = {lane: deque() for lane in lanes - REORDERED}
@@ -154,7 +154,7 @@ class _Run:
         )
 
     def _opens(self, lane: str) -> float:
-        """When the engine or ring can start its next instruction, as far as is known now."""
+        """The earliest time at which the engine or ring can start its next instruction, as known now."""
         free = self.free.get(lane, 0.0)
         if lane in self.queued:
             queue = self.queued[lane]
@@ -168,7 +168,7 @@ class _Run:
         return max(free, self.coming[lane][0][0]) if self.coming[lane] else math.inf
 
     def _admitted(self, index: int) -> float:
-        """When the memories that the instruction uses are free of other engines."""
+        """The time at which no other engine uses the instruction's memories."""
         engine, at = self.instructions[index].engine, 0.0
         for memory in self.shared[index]:
             last, until = self.memories.get(memory, (engine, 0.0))
@@ -185,7 +185,7 @@ class _Run:
         return heapq.heappop(startable)
 
     def _release(self, index: int) -> None:
-        """Tell the instructions that wait for this one when they may start."""
+        """Give this instruction's end to those that wait for it."""
         timing = self.machine.timing
         instructions, engine, end = self.instructions, self.instructions[index].engine, self.end[index]
         for later in self.after[index]:
@@ -265,11 +265,11 @@ class _Run:
 
 
 def _lanes(trace: Trace, machine: Hardware) -> list[str]:
-    """What executes each instruction: its engine, or the ring of its transfer.
+    """The executor of each instruction: its engine, or the ring of its transfer.
 
     On trn1 GpSimd issues every DMA (docs/hardware.md#dma). Later NeuronCores have two descriptor generators,
-    behind SyncE and ScalarE (trainium2_arch.rst). Which one the compiler chooses is not documented. Here transfers
-    whose generator is left to it alternate; of the others, loads take one and stores the other.
+    behind SyncE and ScalarE (trainium2_arch.rst). The compiler's choice between them is not documented. In this model,
+    transfers whose generator the compiler chooses alternate; of the others, loads use one and stores the other.
     """
     lanes: list[str] = []
     turns = itertools.cycle(("sync ring", "scalar ring"))
@@ -289,7 +289,7 @@ def _lanes(trace: Trace, machine: Hardware) -> list[str]:
 
 
 def _shared(instruction: Instruction, machine: Hardware) -> tuple[str, ...]:
-    """The memories of an instruction that its engine and another one can use one at a time only."""
+    """The memories of an instruction that only one of two engines can use at a time."""
     if not machine.timing.one_at_a_time:
         return ()
     used = {o.region.buffer for o in (*instruction.reads, *instruction.writes)}
@@ -297,21 +297,21 @@ def _shared(instruction: Instruction, machine: Hardware) -> tuple[str, ...]:
 
 
 def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) -> float:
-    """Seconds for which one transfer's descriptors occupy their generator, at least.
+    """The least seconds during which one transfer's descriptors occupy their generator.
 
-    A hardware generator stores no descriptors (trainium2_arch.rst), so _move also holds it until the
-    last one is done: in three published profiles the transfers of such a ring follow one another, at
-    152.8, 151.9 and 245.8 GB/s. The descriptors that GpSimd writes for plain copies are ready within
-    dma_start_s, as measured for such a transfer (overview, figure 6). If the choice is left to the compiler,
-    published transfers are static (overview, example 1), by GpSimd (example 2, matmul tutorial) or by SyncE
-    (skills): they are charged the hardware's time to start, but keep the queues full.
+    A hardware generator stores no descriptors (trainium2_arch.rst), so _move also occupies it until the last descriptor
+    is done: in three published profiles the transfers of such a ring follow one another, at 152.8, 151.9 and
+    245.8 GB/s. The descriptors that GpSimd writes for plain copies are ready within dma_start_s, as measured for such a
+    transfer (overview, figure 6). If the compiler chooses, published transfers are static (overview, example 1),
+    started by GpSimd (example 2, matmul tutorial) or started by SyncE (skills). The model charges them the hardware's
+    time to start, but lets them keep the queues full.
     """
     timing = machine.timing
     if moved.software or timing.pool_trigger_s:
         if not instruction.options.get("indirect"):
             return timing.pool_trigger_s
-        # An address from one register moves all descriptors alike; a vector of them is read descriptor by descriptor,
-        # and short rows then follow one another (docs/hardware.md#dma).
+        # An address from one register shifts all descriptors equally. A vector of addresses is read one descriptor at a
+        # time, so that short rows follow one another (docs/hardware.md#dma).
         each_s = timing.software_descriptor_s if moved.software else 0.0
         if moved.software and moved.descriptor_bytes < FULL_RATE_BYTES:
             each_s += moved.descriptor_bytes / machine.dma_bytes_per_s
@@ -328,7 +328,7 @@ def _duration(instruction: Instruction, machine: Hardware) -> Duration:
 
 
 def _signature(instruction: Instruction) -> object:
-    """All that the duration depends on: shapes, types, layout and buffers, but not the place of the data."""
+    """The key of a duration: shapes, types, layout and buffers, but not the location of the data."""
     options = instruction.options
     return (
         instruction.opcode,
@@ -346,7 +346,7 @@ def _signature(instruction: Instruction) -> object:
 
 
 def crowded(lives: Sequence[Allocation], written: Container[int], machine: Hardware) -> bool:
-    """Whether the live tiles that transfers have ``written`` exceed what transfers reach at full speed."""
+    """Whether the live tiles that transfers have ``written`` exceed the part of SBUF that they write at full speed."""
     limit = machine.timing.dma_written_bytes
     events: defaultdict[int, int] = defaultdict(int)
     for a in lives:
@@ -357,7 +357,7 @@ def crowded(lives: Sequence[Allocation], written: Container[int], machine: Hardw
 
 
 def written_by_transfers(trace: Trace) -> frozenset[int]:
-    """Tiles of SBUF that a DMA writes only once. Tiles that it writes again and again keep the full rate."""
+    """Tiles of SBUF that a DMA writes only once. Tiles that it writes repeatedly keep the full rate."""
     moves = (x for x in trace.instructions if x.engine == "dma")
     times = Counter(o.region for x in moves for o in x.writes if o.region.buffer == "sbuf")
     return frozenset(r.storage for r, n in times.items() if n == 1)

@@ -13,15 +13,15 @@ from nkisim.price.cost import ENGINES, schedules
 from nkisim.price.loops import Piece, turn_s
 from nkisim.price.schedule import Schedule
 
-FIRST_QUEUE = len(ENGINES)  # the thread of the first of the 16 queues of DMA
+FIRST_QUEUE = len(ENGINES)  # the thread of the first of the 16 DMA queues
 
 
 def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
-    """The trace-event object: one process per core, one thread per engine and queue of DMA, times in microseconds.
+    """The trace-event object: one process per core, one thread per engine and DMA queue, times in microseconds.
 
-    A transfer is an event in each queue that moves a part of it; the first of them has the operands.
+    A transfer is an event in each queue that moves a part of it; only the first event lists the operands.
 
-    Of a device loop only the first turn is drawn; the time of the others is a gap after it.
+    Only the first iteration of a device loop is drawn; a gap after it stands for the time of the others.
     """
     machine = machine or MACHINES[trace.target]
     title = f"{trace.kernel} on {trace.target}, core {trace.core}, modelled within a factor of {ERROR_FACTOR:g}"
@@ -40,7 +40,7 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
 
 
 def _events(piece: Piece, plan: Schedule, begins: float) -> Iterator[dict[str, Any]]:
-    """The instructions of one execution, in order of their start."""
+    """The instructions of one execution, ordered by their start."""
     instructions, core = piece.trace.instructions, piece.trace.core
     for index in sorted(range(len(instructions)), key=lambda i: plan.start[i]):
         instruction, number, moved = instructions[index], piece.first + index, plan.transfers[index]

@@ -1,4 +1,4 @@
-"""Loops with constant bounds, written out turn by turn, as NKI's lowering may do (docs/hardware.md#device-loops)."""
+"""Loops with constant bounds, unrolled, as NKI's lowering may do (docs/hardware.md#device-loops)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import replace
 from nkisim.chip.record import Allocation, Instruction, Loop, Operand, Trace
 from nkisim.price.loops import entries, turns
 
-MOST = 50_000  # instructions of one loop that are written out; groups of so many are scheduled one after another
+MOST = 50_000  # instructions of one loop that are written out; longer loops are scheduled in groups of this size
 
 
 def written_out(trace: Trace) -> Trace:
-    """The program without its loops of constant bounds: their instructions once for each turn, on tiles of its own.
+    """The program with its loops of constant bounds unrolled; each iteration has tiles of its own.
 
-    A loop with a device loop in its body stays as it is. Of a loop of more than MOST instructions groups of turns are
-    written out: it stays as a loop of such groups, with bounds "written out", which is charged no barrier.
+    A loop with a device loop in its body is not changed. A loop of more than MOST instructions becomes a loop over
+    unrolled groups of iterations, with bounds "written out", which is charged no barrier.
     """
-    for place in reversed(range(len(trace.loops))):  # inner loops come later
+    for place in reversed(range(len(trace.loops))):  # inner loops come later in the list
         if trace.loops[place].bounds == "constant":
             trace = _without(trace, place)
     return trace
 
 
 def size(trace: Trace) -> int:
-    """Instructions of the program that is compiled, all turns of loops that are written out counted."""
+    """Instructions of the compiled program, including all iterations of unrolled loops."""
     count = len(trace.instructions)
     for loop in trace.loops:
         if loop.bounds == "written out":
@@ -61,7 +61,7 @@ def _without(trace: Trace, place: int) -> Trace:
 
 
 def _names(trace: Trace, tiles: list[Allocation], turn: int) -> dict[int, int]:
-    """Numbers of the tiles of a loop's body in one of its turns; those of the first stay."""
+    """Numbers of the tiles of a loop's body in one iteration; the first iteration keeps its numbers."""
     fresh = 1 + max((a.storage for a in trace.allocations), default=0) + (turn - 1) * len(tiles)
     return {a.storage: a.storage if not turn else fresh + n for n, a in enumerate(tiles)}
 
@@ -69,7 +69,7 @@ def _names(trace: Trace, tiles: list[Allocation], turn: int) -> dict[int, int]:
 def _turn(
     body: tuple[Instruction, ...], tiles: list[Allocation], first: int, names: dict[int, int]
 ) -> tuple[list[Instruction], list[Allocation]]:
-    """The instructions of one turn, which begins at ``first``, and its tiles, which live while they are used."""
+    """The instructions of one iteration, which begins at ``first``, and its tiles, which live while they are used."""
 
     def named(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(
@@ -91,7 +91,7 @@ def _turn(
 
 
 def _outside(a: Allocation, loop: Loop, added: int, place: int, stays: bool) -> Allocation:
-    """A tile that is not of the loop's body, in the longer program, whose loops after this one may have moved up."""
+    """A tile from outside the loop's body, with its life in the longer program, in which later code has moved."""
     number = a.loop if a.loop is None or a.loop < place or stays else a.loop - 1
     return replace(
         a,
@@ -110,7 +110,7 @@ def _longer(other: Loop, loop: Loop, added: int) -> Loop:
 
 
 def _edges(edge: tuple[int, int], loop: Loop, copies: int, added: int) -> Iterator[tuple[int, int]]:
-    """A dependency (consumer, producer) in each turn, or from the last turn on to what comes after."""
+    """A dependency (consumer, producer) in each iteration, or from the last iteration to later instructions."""
     consumer, producer = edge
     inside = loop.first <= producer < loop.stop
     for turn in range(copies) if inside and consumer < loop.stop else ():

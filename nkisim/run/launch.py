@@ -34,7 +34,7 @@ TARGETS = {
     "trn2": "trn2", "gen3": "trn2", "trn3": "trn3", "gen4": "trn3",
 }  # fmt: skip
 MODES: tuple[Mode, ...] = ("run", "trace", "reorder")
-LNC_DEGREES = (1, 2)  # cores of one logical NeuronCore
+LNC_DEGREES = (1, 2)  # physical cores of one logical NeuronCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Result:
 
 
 class _Docstring:
-    """The kernel function's docstring as that of what ``nki.jit`` returns; a class keeps its own."""
+    """The kernel function's docstring, on the object that ``nki.jit`` returns; a class keeps its own docstring."""
 
     def __init__(self, own: str | None) -> None:
         self.own = own
@@ -70,14 +70,14 @@ class _Docstring:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What ``nki.jit`` returns: a kernel function and the number of cores it is launched on."""
+    """The result of ``nki.jit``: a kernel function and the number of cores of its launch."""
 
     __doc__ = _Docstring(__doc__)
     function: Callable[..., Any]
     lnc: int = 1
     grid: bool = False  # whether it was indexed, as kernel[lnc]
     target: str = DEFAULT_TARGET  # for a direct call
-    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction -> those it runs after
+    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction -> its predecessors
 
     @property
     def __name__(self) -> str:
@@ -85,7 +85,7 @@ class Kernel:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function, which ``inspect`` asks for its signature and source."""
+        """The function, in which ``inspect`` finds the signature and the source."""
         return self.function
 
     def __getitem__(self, lnc: Any) -> Kernel:
@@ -95,10 +95,10 @@ class Kernel:
         return replace(self, lnc=degree, grid=True)
 
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
-        """The kernel with further dependencies: pairs of an instruction's name and the names of those it runs after.
+        """The kernel with further dependencies: pairs of an instruction's name and the names of its predecessors.
 
-        Source: how-to-scheduling-apis.rst. Names are those passed as ``name=``. The first of a pair must
-        be issued after the second, because this simulator schedules in program order.
+        Source: how-to-scheduling-apis.rst. A name is the ``name=`` of an instruction. The kernel must issue an
+        instruction after its predecessors, because this simulator schedules in program order.
         """
         schedule = dict(self.schedule)
         for consumer, producers in edges:
@@ -116,21 +116,21 @@ class Kernel:
 
 @dataclass(slots=True)
 class Launch:
-    """What the cores of one launch share: numbers of storages, and the memory that all of them see."""
+    """The state that the cores of one launch share: storage numbers and shared memory."""
 
     hardware: Hardware
     mode: Mode
     cores: CoreGroup
     grid: bool = False
     nki: Dialect = DEFAULT
-    torch: bool = False  # whether an argument is a torch tensor; the outputs then are, too
-    widened: frozenset[tuple[str, int]] = frozenset()  # file and line of tiles that are made in float32 (precision.py)
+    torch: bool = False  # whether an argument is a torch tensor; if so, the outputs are torch tensors
+    widened: frozenset[tuple[str, int]] = frozenset()  # file and line of tiles to make in float32 (precision.py)
     garbage: bool = False  # whether uninitialised data was read
     other: bool = False  # whether fresh memory holds the values of a second run
     ownership: Ownership = field(default_factory=Ownership)
     idents: Any = field(default_factory=itertools.count)
-    shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
-    inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
+    shared: dict[Any, Storage] = field(default_factory=dict)  # key: order of allocation, or the constant
+    inputs: dict[Any, Storage] = field(default_factory=dict)  # key: the memory
     arguments: list[Storage] = field(default_factory=list)
     made: list[Storage] = field(default_factory=list)  # HBM tensors of the kernel
     copies: list[tuple[Array, Array]] = field(default_factory=list)  # (caller's array, contiguous stand-in)
@@ -144,13 +144,13 @@ class Launch:
         self, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, shared: bool = False, name: str = "",
         location: tuple[str, int] = ("", 0), address: tuple[int, int] | None = None,
     ) -> Storage:  # fmt: skip
-        """Fresh memory with hostile values; in trace-only mode, no memory."""
+        """New storage with hostile values; in trace-only mode, storage without memory."""
         self._exists(dtype, name or "a tensor")
         tracing = self.mode == "trace"
         if location in self.widened:
             dtype = "float32"
         data = None if tracing else fresh(shape, dtype, self.other)
-        # Without data in HBM no read needs a check, and the shadow masks would be large.
+        # If HBM has no data, no read needs a check, and the shadow masks would be large.
         storage = Storage(
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
             written=tracing and buffer == "hbm", location=location, address=address,
@@ -164,7 +164,7 @@ class Launch:
             raise SimulatorError(f"{name} is int64, which is NKI 0.7's; the run is for {self.nki}", rule=10)
 
     def argument(self, value: Any, name: str) -> Any:
-        """A kernel argument: arrays become HBM tensors on the caller's own memory, also inside containers."""
+        """A kernel argument: arrays, also inside containers, become HBM tensors on the caller's memory."""
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return tuple(self.argument(v, f"{name}[{i}]") for i, v in enumerate(value))
         if isinstance(value, list):
@@ -266,9 +266,9 @@ def machine(target: str) -> Hardware:
 class Simulation:
     """A kernel bound to a target and a mode: call it with arrays.
 
-    Arguments are NumPy arrays (written in place where the kernel writes its inputs), compile-time
-    values, tuples of them, or in trace-only mode ``Specification``. Every error is a SimulatorError,
-    one line with the kernel's name and source line.
+    Arguments are NumPy arrays (written in place if the kernel writes its inputs), compile-time values, tuples of these,
+    or in trace-only mode ``Specification``. Every error is a SimulatorError: one line with the kernel's name and
+    source line.
     """
 
     kernel: Any
@@ -382,7 +382,7 @@ def _flat(outputs: Any) -> list[Array]:
 
 
 def _parse(kernel: Kernel) -> None:
-    """Refuse what the parsing front end refuses in the kernel's source."""
+    """Refuse a kernel whose source the parsing front end refuses."""
     code = kernel.function.__code__
     text = Path(code.co_filename).read_text()
     for found in lint_source(text, code.co_filename, code.co_name, (PARSER,)):
@@ -394,7 +394,7 @@ def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str
     """Run the program of one core."""
     token = CURRENT.set(run)
     try:
-        with np.errstate(all="ignore"):  # engines raise no floating-point exceptions
+        with np.errstate(all="ignore"):  # device engines raise no floating-point exceptions
             returned = _call(kernel, tensors, named)
             if run.scheduler is not None:
                 run.scheduler.flush()
@@ -456,14 +456,14 @@ def simulate(
 ) -> Simulation:
     """``simulate(kernel)(*arrays)``.
 
-    target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
-    no memory for HBM; "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
-    perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
-    documented range instead of refusing it. ``nki``: the front end whose refusals hold. ``rules``: numbers of rules and
-    "strict", "warn" or "off"; rule 16 also "propagate": uninitialised data may be read if no output depends on it,
-    which is checked by a second run with other values in fresh memory. ``turns``: most turns of one while_loop.
+    target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and allocates no memory
+    for HBM; "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32`` perturbs float32 matrix
+    products at 2^-16. ``domains="warn"`` notes activation input outside the documented range instead of refusing it.
+    ``nki``: the front end whose refusals apply. ``rules`` maps a rule's number to "strict", "warn" or "off". Rule 16
+    also accepts "propagate": uninitialised data may be read if no output depends on it; a second run with other values
+    in fresh memory checks this. ``turns``: the greatest number of iterations of one while_loop.
 
-    Arguments may be torch tensors. The kernel writes them in place, too, and outputs then are torch tensors.
+    Arguments may be torch tensors: the kernel writes them in place, too, and the outputs are torch tensors.
     """
     machine(target)
     if nki not in DIALECTS:

@@ -1,8 +1,8 @@
 """Loads a kernel file unmodified, with ``nki`` and its modules bound to the simulator.
 
-The file is compiled under its own name, so tracebacks show its lines, and runs in a module of its own
-whose ``__import__`` returns the simulator for ``nki``. Nothing stays in sys.modules, and two threads may
-load at once. Imported files that import ``nki`` themselves are loaded in the same way.
+The file is compiled under its own name, so tracebacks show its lines. It runs in a module of its own, whose
+``__import__`` returns the simulator for ``nki``. sys.modules does not change, and two threads may load at once.
+Imported files that import ``nki`` themselves are loaded in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nkisim.run import neuron_dtypes
 from nkisim.run.launch import Kernel, simulate
 
 NKI_VERSION = "0.6.0"
-JIT_MODES = ("auto", "trace", "jax", "torchxla")  # values in kernels written before 0.4; they have no effect
+JIT_MODES = ("auto", "trace", "jax", "torchxla")  # values from before NKI 0.4, without effect
 INIT = "__init__.py"
 _SERIAL = itertools.count()
 IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc|neuron_dtypes)\b", re.MULTILINE)
@@ -36,7 +36,7 @@ IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc|neuron_dtypes)
 def jit(function: Any = None, **options: Any) -> Any:
     """``nki.jit``, with or without arguments: a kernel that runs on the simulator when called.
 
-    ``mode`` and ``debug_kernel`` of earlier versions change nothing; the lint names them.
+    ``mode`` and ``debug_kernel`` of earlier versions have no effect; the lint reports them.
     """
     if "platform_target" in options:
         raise SimulatorError("nki.jit(platform_target=...) does not exist any more: set the target of the run", rule=10)
@@ -49,7 +49,7 @@ def jit(function: Any = None, **options: Any) -> Any:
 
 @cache
 def nki_modules() -> dict[str, ModuleType]:
-    """The simulator under the names of the nki package; made once, and not in sys.modules."""
+    """The simulator's modules, named as in the nki package; made once, and not put into sys.modules."""
     nki, typing, dtype = ModuleType("nki"), ModuleType("nki.typing"), ModuleType("nki.dtype")
     modules: dict[str, ModuleType] = {
         "nki": nki,
@@ -60,7 +60,7 @@ def nki_modules() -> dict[str, ModuleType]:
         "nki.typing": typing,
         "nki.dtype": dtype,
         "neuron_dtypes": neuron_dtypes,
-        "neuronxcc.nki.typing": typing,  # of the dialect before 0.4; kernels import it for annotations
+        "neuronxcc.nki.typing": typing,  # dialect before 0.4; kernels import it for annotations
     }
     typing.tensor = typing.mutable_tensor = language.NkiTensor  # type: ignore[attr-defined]
     vars(dtype).update({name: name for name in STORAGE})
@@ -99,7 +99,7 @@ class Loader:
         if path.name == INIT:
             module.__path__ = [str(path.parent)]
         self.loaded[path] = module
-        # dataclasses looks up the module of a class while it decorates; the name belongs to this load alone.
+        # dataclasses looks up the module of a class while it decorates it; only this load uses the name.
         sys.modules[module.__name__] = module
         try:
             exec(code, vars(module))
@@ -176,7 +176,7 @@ class Loader:
 
 
 def _package(name: str, module: ModuleType) -> ModuleType:
-    """What ``import a.b.c`` binds to ``a``: empty packages around the module."""
+    """The object that ``import a.b.c`` binds to ``a``: empty packages around the module."""
     top, *parts = name.split(".")
     if not parts:
         return module
@@ -207,7 +207,7 @@ def load(path: str | Path) -> ModuleType:
 
 
 def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
-    """One kernel of a file, by name; without a name, the only ``nki.jit`` function of the file."""
+    """The kernel of this name in a file; if no name is given, the only ``nki.jit`` function of the file."""
     module = load(path)
     if name is None:
         kernels = [k for k, value in vars(module).items() if isinstance(value, Kernel)]

@@ -1,7 +1,7 @@
 """The part of neuron_dtypes, the package of NumPy data types that comes with nki, that reference code uses.
 
-A packed type holds four elements. Its NumPy dtype has one field with the type's name, which distinguishes it from
-the integer that stores it.
+A packed type holds four elements. Its NumPy dtype has one field with the type's name, to distinguish it from the
+integer that stores it.
 """
 
 from __future__ import annotations

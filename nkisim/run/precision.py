@@ -1,7 +1,7 @@
-"""Which sums of a kernel are kept in fewer bits than float32, and how that changes its outputs.
+"""Sums of a kernel that are kept in fewer bits than float32, and the effect on its outputs.
 
-An on-chip tile that one instruction repeatedly reads and adds to is rounded at every step. The kernel runs a second
-time with such tiles in float32; the change of its outputs is the effect of their data type.
+If one instruction repeatedly adds to an on-chip tile, the tile is rounded at every step. The kernel runs a second
+time with such tiles in float32; the change of its outputs is the effect of the tiles' data type.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from nkisim.chip.record import Trace
 from nkisim.price.loops import executions
 from nkisim.run.launch import Simulation, simulate
 
-FEWEST = 3  # additions by one instruction to one tile from which on it counts as an accumulator
+FEWEST = 3  # a tile is an accumulator if one instruction adds to it at least this many times
 FULL = 4  # bytes of a float32
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A tile of few bits that holds sums: where it is allocated, how often it is added to, and what its dtype costs."""
+    """A tile of few bits that holds a sum: its allocation, the number of additions, and the error from its dtype."""
 
     file: str
     line: int
     name: str
     dtype: str
     additions: int
-    change: float | None  # largest change of an output with it in float32, relative to the largest element
-    why: str = ""  # why ``change`` is None, unknown
+    change: float | None  # largest change of an output if the tile is float32, relative to the largest element
+    why: str = ""  # the reason if ``change`` is None, unknown
 
     def __str__(self) -> str:
         cost = f"unknown ({self.why})" if self.change is None else f"{self.change:.2g} of the largest element"
@@ -45,7 +45,7 @@ class Accumulator:
 
 
 def accumulators(trace: Trace) -> dict[int, tuple[int, str]]:
-    """Storage -> additions and dtype, for tiles of fewer bits than float32 that instructions read and write."""
+    """Storage -> additions and dtype, for tiles with fewer bits than float32 that an instruction reads and writes."""
     times = executions(trace)
     added: Counter[int] = Counter()
     dtypes: dict[int, str] = {}
@@ -69,7 +69,7 @@ def _adds(options: Mapping[str, Any]) -> bool:
 def precision(
     kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any
 ) -> list[Accumulator]:
-    """The accumulators of few bits in one launch, one for each line; ``settings`` are those of simulate."""
+    """The accumulators of few bits in one launch, one for each line; ``settings`` are the settings of simulate."""
     given = (args, kwargs or {})
     simulation: Simulation = simulate(kernel, **settings)
     first, words = copy.deepcopy(given)

@@ -1,4 +1,4 @@
-"""torch tensors as arguments and outputs of a launch: arrays in the same memory. torch is never imported here."""
+"""torch tensors as arguments and outputs of a launch: arrays in the same memory. This module never imports torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(tensor: Any, name: str) -> Array:
-    """An array in the tensor's own memory; data types that NumPy has no name for go through integers."""
+    """An array in the tensor's own memory; data types that NumPy lacks are read as integers first."""
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise SimulatorError(f"argument {name} is a tensor on {tensor.device}: the simulator takes those of the CPU")
