@@ -1,4 +1,4 @@
-"""The kind of a call: what a decision about it depends on."""
+"""The cache key of a call: everything that a decision about it depends on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-OPERANDS = 32  # longest list argument, and largest array that may be an option, of a call that is remembered
+OPERANDS = 32  # longest list argument, and size of the largest array that may be an option, of a call with a key
 
 
 def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
+    """The cache key of a call: shapes and dtypes of its arrays, values of its options; None if an argument has no key.
 
-    A small array of integers, or of no dimensions, may be an option, such as the axes of tensordot: its values count.
-    Also None if a keyword is an array, such as ``out``: whether it may be written to can differ from call to call.
+    A small array of integers, or of no dimensions, may be an option, such as the axes of tensordot: the key has its
+    values. A call with an array as a keyword, such as ``out``, has no key: its writeable flag can differ between calls.
     """
     try:
         kinds = [
@@ -31,7 +31,7 @@ def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class _Unknown(Exception):
-    """Nothing is known of how a decision depends on this argument."""
+    """This argument has no cache key."""
 
 
 def _kind(a: Any) -> Any:

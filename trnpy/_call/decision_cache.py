@@ -1,4 +1,4 @@
-"""The cache of decisions by kind of call. Every call looks here first: direct or patched, recorded or not.
+"""The cache of decisions by cache key. Direct, patched and recorded calls all use it before anything else.
 
 Decisions are pure functions of shapes, dtypes, options, policy and rates, so a cached one is exact. It is used only
 without an engine, because a decision about an engine also depends on its health, its operands and compiled kernels.
@@ -18,14 +18,14 @@ from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy
 
-KINDS = 4096  # kinds of call in the cache, more than most programs have; a full cache is emptied
+KINDS = 4096  # keys in the cache, more than most programs have; a full cache is emptied
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
 def rest(policy: Policy, rates: HostRates | None = None) -> Known:
-    """The verdicts under ``policy``, which has no engine at hand, and under ``rates`` if given."""
+    """The cached decisions under ``policy``, which has no engine, and under ``rates`` if given."""
     known = Verdicts.known
     if known.policy is not policy or (rates is not None and known.rates is not rates):
         valid = known.policy == policy and (known.rates is rates or None in (known.rates, rates))
@@ -34,7 +34,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
-    """How to run a call whose look gave ``found``; None if calls of its kind are decided each time."""
+    """How to run a call whose applicability check returned ``found``; None if such calls are decided each time."""
     if found is not True and not policy.force and elements(args, kwargs) <= op.small:
         return found or op.reference, None, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
@@ -42,7 +42,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
     kind = None if op.kind is None else op.kind(args, kwargs)
     if kind is None:
         return None
-    # Only a recorded decision has the modelled seconds of the device: they need a dry run.
+    # Only a recorded decision has the modelled device time, because that needs a dry run.
     key, verdicts = (op.name, found is True, kind, recorded), rest(policy, current_rates()).verdicts
     try:
         return verdicts[key]
@@ -54,7 +54,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
 
 
 def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
-    """The verdict on all calls of this kind while there is no engine at hand; None if there is none."""
+    """How to run all calls with this cache key while there is no engine; None if each needs its own decision."""
     reference = found if callable(found) else op.direct(args, kwargs)
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
@@ -62,7 +62,7 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, rec
     problem, form = ready
     work = work_of(problem) if recorded else None
     decision = decide(op.name, problem, None, policy, current_rates(), work=work)
-    if decision.waiting_s:  # a route waits until the seconds lost exceed those of importing its library
+    if decision.waiting_s:  # the fast path starts once the seconds lost exceed the import time of its library
         return None
     if not decision.route or problem.route is None:
         return reference, None, decision
@@ -73,7 +73,7 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, rec
 
 
 def elements(args: Args, kwargs: Kwargs) -> float:
-    """Elements of the array arguments; infinite if an argument is not a plain array and must be looked at closely."""
+    """Elements of the array arguments; infinite if an argument is neither a plain array nor a simple option."""
     n = 0.0
     for a in args:
         if type(a) is np.ndarray:

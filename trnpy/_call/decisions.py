@@ -1,4 +1,4 @@
-"""What a call is, what it costs, and whether it goes to the device: pure functions of shapes, policy and rates."""
+"""The description of a call, its cost, and the decision about it: pure functions of shapes, policy and rates."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy._settings.tile import SMALL_TILES
 
-ALONE = Reuse()  # no operand of a call was one before
-# No host of a Trainium has more memory: such operands are views that repeat elements, and a dry run would take hours.
+ALONE = Reuse()  # no earlier call had an operand of this one
+# No Trainium instance has more memory. Larger operands are views that repeat elements; a dry run would take hours.
 LARGEST_BYTES = GIB * max(instance.memory_gib or 0 for instance in INSTANCES.values())
 AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
 @record()
 class Cost:
-    """What the reference costs on the host; flops are real operations. A dry run finds the cost on a device."""
+    """The cost of the original function on the host; flops are real operations. Device costs come from a dry run."""
 
     kind: str  # of host work: a key of HostRates.curves
-    n: float  # characteristic size, where the host's rate depends on it
-    flops: float  # useful ones, by the textbook count
+    n: float  # characteristic size, if the host's rate depends on it
+    flops: float  # useful operations, as textbooks count them
     bytes_in: int
     bytes_out: int
-    moved: float = 0.0  # bytes that the host reads and writes besides: copies in another order, intermediate results
-    units: float = 0.0  # of a loop of NumPy's einsum (``_einsum/loop``), which decide its time; 0 for all other work
+    moved: float = 0.0  # other bytes that the host reads and writes: copies in another order, intermediate results
+    units: float = 0.0  # size of a loop of NumPy's einsum (``_einsum/loop``), which sets its time; 0 for other work
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
-        """Predicted seconds of the reference."""
+        """Predicted seconds of the original function."""
         if self.units:
             return rates.loop_s(self.units)
         computed = rates.seconds(self.kind, self.n, self.flops, dtype, self.bytes_in + self.bytes_out)
@@ -61,40 +61,40 @@ class Cost:
 
 @record()
 class Route:
-    """Another way to compute the reference's result on the host, as accurate: its name, its cost and its function."""
+    """A CPU fast path, as accurate as the original function: its name, predicted time and function."""
 
     name: str
     seconds: Callable[[HostRates], float]  # predicted
-    run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
-    # ``run`` for the arguments of any call of this kind; None if each call must be prepared anew.
+    run: Callable[[], Any]  # the original function's result; raises Unsupported
+    # ``run`` with arguments, for any call with the same cache key; None if each call must be prepared anew.
     again: Callable[..., Any] | None = None
     import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
-    flops: float = 0.0  # real operations; 0 for as many as the reference's
+    flops: float = 0.0  # real operations; 0 if the original function has as many
 
 
 @record()
 class Problem:
-    """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone.
+    """One normalised call and its cost, made in O(1) from shapes alone.
 
-    Each kind of call is a class of its own, with its options as fields, that says how it runs and what is an error.
+    Each function has its own subclass, with options as fields and with the methods ``run`` and ``error``.
     """
 
     arrays: tuple[np.ndarray, ...]
     dtype: np.dtype  # of the products
     cost: Cost
     route: Route | None = None
-    on_device: bool = True  # whether there is a device path; if not, there is only a route on the host
+    on_device: bool = True  # whether there is a device path; if not, there is only a CPU fast path
     refusal: tuple[Reason, str] | None = None  # why there is no device path, unless the dtype is the reason
     # Names of the device path's methods if it has several; ``run`` reads the chosen one from the field below.
     methods: tuple[str, ...] = ()
     method: str = ""
     refines: ClassVar[bool] = True  # whether each method ends in a refinement
-    # What ``error`` and the proofs of products leave open, however accurate a device is.
+    # The property that neither ``error`` nor the checksum tests of products can check.
     unproven: ClassVar[str] = "the forward error, which the condition of the operands decides"
 
     @classmethod
     def of(cls, problem: Problem, **options: Any) -> Self:
-        """``problem``, of a base of this class, as one of it with more options."""
+        """``problem``, an instance of a base class, converted to this class with more options."""
         return cls(**{field.name: getattr(problem, field.name) for field in fields(problem)} | options)
 
     @classmethod
@@ -104,7 +104,7 @@ class Problem:
         return tuple([field.name for field in fields(cls)[len(fields(Problem)) :]])
 
     def outlined(self) -> tuple[Any, ...] | None:
-        """These fields, as a dry run takes them: outlines in the place of operands. None: no dry run is needed."""
+        """These fields with outlines in place of operands, for a dry run; None if no dry run is needed."""
         return tuple([getattr(self, name) for name in self.option_names()])
 
     def run(self, engine: Engine) -> Any:
@@ -112,7 +112,7 @@ class Problem:
         raise Unsupported(*(self.refusal or (Reason.PARAM, "no device path")))
 
     def error(self, result: Any) -> float:
-        """Backward error of a result over its norm, by random probes."""
+        """Backward error of a result over its norm, estimated with random test vectors."""
         raise NotImplementedError
 
     def deliver(self, result: Any) -> Any:
@@ -120,7 +120,7 @@ class Problem:
         return result
 
     def unique(self, result: Any) -> Any:
-        """What of a delivered result every accurate method gives: an array, number or tuple; () of several members."""
+        """The part of a delivered result that is unique: an array, number or tuple; () if no part is."""
         return result if isinstance(result, (np.ndarray, np.number, float, complex)) else ()
 
 
@@ -129,31 +129,31 @@ Form = Callable[[Any], Any]
 
 @record()
 class Op:
-    """One accelerated function: everything trnpy knows about it."""
+    """The table entry of one accelerated function."""
 
-    name: str  # dotted name of the reference: "scipy.linalg.eigh"
-    original: Callable[..., Any] | None  # NumPy's or SciPy's function; None: found by the name at its first use
+    name: str  # dotted name of the original function: "scipy.linalg.eigh"
+    original: Callable[..., Any] | None  # NumPy's or SciPy's function; None: found through the name at its first use
     prepare: Callable[..., Problem]  # raises Unsupported
-    small: int = 0  # up to this many elements of all operands, a launch never pays
-    # What a decision depends on, besides whether the look gave True; None if each call is decided anew.
+    small: int = 0  # up to this many elements of all operands, the device is never faster
+    # The cache key of a call, except for the result of the applicability check; None if each call is decided anew.
     kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = kind_of
-    # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
-    # Unsupported where it does not take such a call.
+    # Converts a result to the form that the installed original function returns, if versions differ; raises Unsupported
+    # if that version does not accept such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
-    dtypes: str = "fdFD"  # characters of the dtypes with a device path, as docstrings state them; "" if they do not
-    theirs: bool = False  # whether the reference is other code's in place of NumPy's, for which a look has no function
-    # Whether a patch takes a call over as a whole; None if it takes all. Else the original runs, and what it calls is
-    # accelerated. Calls that are taken over and stay on the host accelerate nothing inside.
+    dtypes: str = "fdFD"  # characters of the dtypes with a device path, for docstrings; "" if docstrings omit them
+    theirs: bool = False  # whether other code has replaced NumPy's function; faster substitutes are then not called
+    # Whether a patch accelerates a call as a whole; None: it does so for all calls. Otherwise the original runs, and
+    # the functions that it calls are accelerated. A call accelerated as a whole accelerates nothing inside.
     covers: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
 
     @property
     def reference(self) -> Callable[..., Any]:
-        """The NumPy or SciPy function that the row stands for: signature, documentation and fallback."""
+        """The original NumPy or SciPy function: signature, documentation and fallback."""
         return _original(self.name) if self.original is None else self.original
 
     @property
     def host(self) -> HostRoute | None:
-        """The row's entry in the table of host routes."""
+        """The row's entry in the table of CPU fast paths."""
         entry: HostRoute | None = host_entry(self.name)
         return entry
 
@@ -165,7 +165,7 @@ class Op:
         return lambda args, kwargs: host.look(args, kwargs) is True
 
     def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-        """The fastest function that does what the reference does with such arguments."""
+        """The fastest function with the original's result for such arguments."""
         host = self.host
         if host is None or host.direct is None or self.theirs:
             return self.reference
@@ -173,18 +173,18 @@ class Op:
 
     @property
     def unseen(self) -> float:
-        """Small calls run the reference, whatever their arguments are, if their sizes multiply to at most this."""
+        """Small calls run the original, whatever their arguments are, if the product of their sizes is at most this."""
         return math.inf if self.host is None else self.host.unseen
 
     def problem(self, routed: bool, *args: Any, **kwargs: Any) -> Problem:
-        """The problem of a call, with the host's route if ``routed``; raises Unsupported."""
+        """The problem of a call, with a CPU fast path if ``routed``; raises Unsupported."""
         host = self.host if routed else None
         return self.prepare(*args, **kwargs) if host is None else host.prepare(self.prepare, *args, **kwargs)
 
 
 @functools.cache
 def _original(name: str) -> Callable[..., Any]:
-    """The function of that dotted name, or the one that a patch has put a hook in the place of."""
+    """The function with the dotted ``name``; if a patch has replaced it with a hook, the original."""
     module, _, function = name.rpartition(".")
     found = getattr(importlib.import_module(module), function)
     original: Callable[..., Any] = getattr(found, "__dict__", {}).get("_original", found)
@@ -194,7 +194,10 @@ def _original(name: str) -> Callable[..., Any]:
 def prepared(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Problem, Form | None] | Decision:
-    """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
+    """The problem of a call and the form of its result, or the decision not to accelerate it.
+
+    ``may_route``: whether the problem may have a CPU fast path.
+    """
     if option := unusual(op.reference, args, kwargs):
         return Decision(op.name, False, Reason.PARAM, option)
     try:
@@ -202,13 +205,13 @@ def prepared(
         form = None if op.form is None else op.form(op.reference, args, kwargs)
     except Unsupported as why:
         return Decision(op.name, False, why.reason, str(why))
-    except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
+    except (TypeError, ValueError) as why:  # wrong arguments: the original function raises the right message
         return Decision(op.name, False, Reason.PARAM, str(why))
     return problem, form
 
 
 class Work(NamedTuple):
-    """The device path of a call: what a Problem of it says beside its arrays' values."""
+    """The device path of a call: its Problem without the values of its arrays."""
 
     kind: type[Problem]
     arrays: tuple[Shape, ...]
@@ -218,11 +221,11 @@ class Work(NamedTuple):
     kept: tuple[tuple[int, bool], ...] = ()  # arrays that are on the device, as in ``Reuse``
 
     def by(self, method: str) -> Work:
-        """The same call by another method of its algorithm."""
+        """The same call with another method of its algorithm."""
         return self._replace(method=method)
 
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
-        """What the call costs on ``hardware``, from a dry run that is cached."""
+        """The cost of the call on ``hardware``, from a cached dry run."""
         # ``force`` and ``min_flops`` decide where the steps of a contraction run.
         told = Policy(
             precision=policy.products, device_memory=policy.device_memory, force=policy.force,
@@ -232,7 +235,7 @@ class Work(NamedTuple):
 
 
 def work_of(problem: Problem) -> Work | None:
-    """What a dry run of a call needs; None if there is no device path, or if an option cannot be hashed."""
+    """The input of a call's dry run; None if there is no device path, or if an option cannot be hashed."""
     if not problem.on_device:
         return None
     outlined = problem.outlined()
@@ -249,7 +252,7 @@ def work_of(problem: Problem) -> Work | None:
 
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
-    """``Work.tally``, cached by all that it depends on."""
+    """``Work.tally``, cached with everything that it depends on as the key."""
     from trnpy._engine import cost_model  # imported late: it loads the device engine, half the time of importing trnpy
 
     def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
@@ -263,10 +266,10 @@ def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
     reuse: Reuse = ALONE, work: Work | None = None,
 ) -> Decision:  # fmt: skip
-    """Decide between device, host and another host route. A pure function.
+    """Decide between the device, the original function and a CPU fast path. A pure function.
 
-    Without ``machine``, times are of the policy's machine; without ``work`` the device path has no modelled time.
-    ``reuse``: operands that earlier calls had, too.
+    If ``machine`` is None, times are for the policy's machine; if ``work`` is None, the device path has no modelled
+    time. ``reuse``: operands that earlier calls also had.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
@@ -286,11 +289,11 @@ class Price:
     """The modelled cost of the device path, from a dry run."""
 
     launches: int
-    bytes: int  # that cross the link
+    bytes: int  # transferred between host and device
     moved_s: float
     parts: Parts
     method: str = ""
-    single_s: float | None = None  # with precision="fp32", of float64 products
+    single_s: float | None = None  # seconds of float64 products with precision="fp32"
     cores: int = 1
     overlapped: bool = False  # whether the runtime moves operands or results while the device computes
 
@@ -300,7 +303,7 @@ class Price:
 
 
 def priced(work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates) -> Price:
-    """The price of ``work`` by the policy's method or else by the fastest one.
+    """The modelled cost of ``work`` with the policy's method if it applies, otherwise with the fastest one.
 
     A dry run may raise Refused, Unsupported or Unknown.
     """
@@ -321,9 +324,10 @@ def shared_out(
     first: Price, reuse: Reuse, work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy,
     rates: HostRates,
 ) -> Price:  # fmt: skip
-    """The mean price of a call and of as many more as its operands have had before, which then stay on the device.
+    """The mean cost of this call and of as many later calls as earlier ones had the same operands.
 
-    ``first`` is the price of this call. It compares these operands twice, to keep them; each later one does once.
+    The operands then stay on the device. ``first`` is the cost of this call, which compares these operands twice in
+    order to keep them; each later call compares them once.
     """
     later = priced(work._replace(kept=reuse.kept + reuse.seen), methods, hardware, policy, rates)
     shapes = [work.arrays[i] for i, same in reuse.seen if not same]
@@ -346,7 +350,7 @@ def _decided(
     refusal: tuple[Reason, str] | None, route: str, route_s: float, machine: Hardware | None, policy: Policy,
     rates: HostRates, compile_s: float, reuse: Reuse, import_s: float, route_flops: float,
 ) -> Decision:  # fmt: skip
-    """``decide``, cached by all that it depends on."""
+    """``decide``, cached with everything that it depends on as the key."""
     hardware = machine or hardware_of(policy.machine)
     reference_s = cost.host_s(rates, dtype)
     always = SMALL_TILES and route_s < math.inf
@@ -375,7 +379,7 @@ def _decided(
         if price is not None or small:
             model = reason, detail
         on_device, reason, detail = False, Reason.NO_DEVICE, "no device"
-    # If the policy requires a device, report that there is none, even if a host route would be faster.
+    # If the policy requires a device, report that there is none, even if a CPU fast path would be faster.
     required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
     if routed and not on_device and not required:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
@@ -410,7 +414,7 @@ def _price(
     work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates, reuse: Reuse,
     host_s: float,
 ) -> tuple[Price, str]:  # fmt: skip
-    """The price of ``work`` and "", or the mean price of as many more calls and the phrase for it if only these pay."""
+    """The cost of ``work`` and "". If only repeated calls pay: their mean cost, and the phrase that states it."""
     work = work._replace(kept=reuse.kept)
     price = priced(work, methods, hardware, policy, rates)
     if reuse.seen and not policy.force and price.seconds * HYSTERESIS > host_s:
@@ -424,7 +428,7 @@ def _compare(
     cost: Cost, price: Price | None, refusal: tuple[Reason, str] | None, host_s: float, hardware: Hardware,
     policy: Policy, compile_s: float,
 ) -> tuple[bool, Reason, str]:  # fmt: skip
-    """Whether the device beats the faster of reference and host route; the reason, and the reason as a phrase."""
+    """Whether the device is faster than the original function and the CPU fast path; the reason, also as a phrase."""
     if refusal is not None:
         return False, *refusal
     if policy.force:

@@ -1,4 +1,4 @@
-"""What trnpy adds to the docstring that a function has from NumPy or SciPy."""
+"""The paragraph that trnpy adds to the docstring of a NumPy or SciPy function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)  # the first ends the
 
 
 def documented(op: Op) -> str | None:
-    """The docstring of the accelerated function, of which the last paragraph of the description is trnpy's."""
+    """The original function's docstring with a paragraph about trnpy at the end of its description."""
     text = op.reference.__doc__
     if not text or not op.dtypes:
         return text

@@ -1,4 +1,4 @@
-"""What a call asks before anything else. Hooks need no more of ``_call`` until a call is recorded or not small."""
+"""State that every call reads first. Hooks import no other part of ``_call`` until a call is recorded or not small."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
     from trnpy._settings.host_rates import HostRates
 
-UNSEEN = area(63, least=0)  # no row has another host route for operands of at most this many elements in all
-# The ufunc that ``a @ b`` calls, too. Where trnpy is compiled, a patch leaves it in place and its calls enter the hook.
+UNSEEN = area(63, least=0)  # no row has a CPU fast path for operands of at most this many elements in total
+# ``a @ b`` also calls this ufunc. If trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"
-# The function to call with the caller's arguments, what gives its result the caller's form, and the decision.
+# The function to call with the caller's arguments, the conversion of its result to the caller's form, the decision.
 Verdict = tuple[Callable[..., Any], Callable[[Any], Any] | None, "Decision"]
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
 
 
 class Known:
-    """The verdicts under one policy and one set of host rates; None for a kind whose calls are decided each time."""
+    """Cached decisions under one policy and one set of host rates; None if calls with a key are decided each time."""
 
     __slots__ = ("policy", "rates", "verdicts")
 
@@ -35,21 +35,21 @@ class Known:
 
 
 class Verdicts:
-    """The current verdicts. They are replaced as a whole, so a thread that holds the old object sees no newer ones."""
+    """The current cached decisions, replaced as a whole: a thread that holds the old object sees no newer ones."""
 
     known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
 class Entered:
-    """Functions of NumPy that stay what they are while calls of them enter a hook: what loads the row, by identity."""
+    """The loaders of rows by the ``id`` of a NumPy function that stays in place while its calls enter a hook."""
 
     rows: ClassVar[dict[int, Callable[[], Any]]] = {}
 
 
 def in_keywords(kwargs: dict[str, Any]) -> list[int]:
-    """Sizes of the arrays that a call gives by keyword."""
+    """Sizes of the arrays that a call passes by keyword."""
     return [a.size for a in kwargs.values() if isinstance(a, np.ndarray)]
 
 
-# Here, and not in the package: whoever computes loads this module, and `import trnpy` costs nothing.
+# Called here, because every program that computes loads this module; `import trnpy` alone should cost nothing.
 ranks_env.notice_at_end()

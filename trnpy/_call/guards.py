@@ -1,4 +1,4 @@
-"""Conditions on the operands of a device path or host route. If one is not met, the reference runs."""
+"""Conditions on the operands of a device path or CPU fast path. If one is not met, the original function runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ c_einsum: Callable[..., Any]
 try:
     # numpy.einsum calls this for plain arrays without options, but its overhead is as long as a small contraction.
     from numpy._core.multiarray import c_einsum
-except ImportError:  # another version of NumPy keeps it elsewhere
+except ImportError:  # in another version of NumPy it has another place
     c_einsum = np.einsum
 
 # A context in which floating-point errors give no warnings; entering it takes a tenth of the time of errstate.
@@ -45,7 +45,7 @@ def plain(a: Any) -> Any:
 
 def floating(*arrays: np.ndarray) -> np.dtype:
     """The dtype of products of ``arrays``, in native byte order."""
-    # result_type, not the operands' own: float32 with float64 is computed in float64, as NumPy does.
+    # result_type, not the operands' own dtypes: NumPy computes float32 with float64 in float64.
     dtype, supported = _promoted(*[a.dtype for a in arrays])
     if not supported:
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
@@ -63,14 +63,14 @@ def all_finite(a: np.ndarray) -> bool:
     if not a.ndim:
         return cmath.isfinite(a.item())
     flat = a.ravel("K")
-    # A sum takes two thirds of the time of isfinite. A finite sum proves that all elements are; it may also overflow.
+    # A sum takes two thirds of the time of isfinite. If it is finite, all elements are; if not, it may have overflowed.
     # NumPy's loop computes it: threads of NumPy's BLAS would delay those of SciPy's BLAS (tests/test_pools.py).
     parts = flat if flat.dtype.kind == "f" else flat.view(flat.real.dtype)
     return cmath.isfinite(c_einsum("i->", parts)) or bool(np.isfinite(flat).all())
 
 
 def finite(*arrays: np.ndarray) -> None:
-    """Refuse infs and NaNs: the reference decides what they give."""
+    """Refuse infs and NaNs: the original function handles them."""
     for a in arrays:
         if not usual(np.isfinite(a).all(), True):
             raise Unsupported(Reason.VALUE, "infs or NaNs")

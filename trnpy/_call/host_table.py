@@ -1,4 +1,4 @@
-"""The one place that reads the table of ``_host/``. Without that folder, calls are as right and as fast as NumPy's."""
+"""The only module that reads the table of ``_host/``. If that folder is absent, calls run NumPy and SciPy unchanged."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Look = Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]]
 
 @record()
 class HostRoute:
-    """How calls of one row find another way to the reference's result on the host."""
+    """The CPU fast paths of one accelerated function, and the applicability check for them."""
 
-    # A cheap test of the arguments. It returns False: call the reference; True: there may be another host route; or a
-    # function that does what the reference does with such arguments: call it at once.
+    # The applicability check: a cheap test of the arguments. It returns False to call the original function, True if
+    # there may be a fast path, or a function that computes the original's result and is called at once.
     look: Look
-    # The problem of a call whose look gave True, with its route: (the row's own ``prepare``, *args, **kwargs).
+    # Returns the problem, with its fast path, if the check returned True: (the row's own ``prepare``, *args, **kwargs).
     prepare: Callable[..., Any]
-    # ``look`` is never true for at most four positional arguments if the sizes of all arrays multiply to at most this;
-    # an empty array counts as one element.
+    # ``look`` never returns True for up to four positional arguments if the product of all array sizes is at most this.
+    # An empty array counts as one element.
     unseen: int = UNSEEN
-    # The function that does with given arguments what the reference does, and with less overhead; None if none does.
+    # Returns a function with the original's result and less overhead for the given arguments; None if there is none.
     direct: Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None] | None = None
-    # Whether ``look`` reads no more of such arguments than dtypes, shapes and options: then it answers alike for all
-    # calls of a kind. Calls with bools are looked at each time.
+    # Whether ``look`` reads only dtypes, shapes and options of such arguments. Its result is then the same for all
+    # calls with one cache key. Calls with boolean arrays are checked each time.
     fixed: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: False
 
 
@@ -45,6 +45,6 @@ def _table() -> Mapping[str, str]:
 
 @functools.cache
 def host_entry(name: str) -> Any:
-    """What the table has under ``name``: the HostRoute of a row, or a function; None if nothing."""
+    """The table's entry ``name``: the HostRoute of a row, or a function; None if there is no entry."""
     module = _table().get(name)
     return None if module is None else importlib.import_module(f"trnpy._host.{module}").ROUTES[name]

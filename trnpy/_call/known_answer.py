@@ -1,5 +1,4 @@
-"""Whether an engine is fit: a product of known answer, asked for when a result is doubted and after a rest; and what
-follows from a fault."""
+"""The known-answer test of an engine, run on a doubtful result and after a back-off; and the handling of faults."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 KNOWN = 128  # order of that product
 ALLOWED = 10.0  # times its order and eps
-LARGE = 16  # times the bytes of a call's operands: what its digits and results may take of a device's memory
+LARGE = 16  # times the bytes of a call's operands: device memory that its digits and results may need
 
 
 def sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
@@ -37,13 +36,13 @@ def _operand(dtype: np.dtype) -> np.ndarray:
 
 @functools.cache
 def _square(dtype: np.dtype) -> np.ndarray:
-    """The known product, in double precision. NumPy takes 7 ms for it in float16."""
+    """The known product, in double precision. NumPy takes 7 ms for float16."""
     a = _operand(dtype)
     return np.asarray(np.matmul(a, a).astype(np.complex128 if dtype.kind == "c" else np.float64))
 
 
 def retry(engine: Engine) -> None:
-    """After a rest, whether ``engine`` gets a product of known answer right decides if it works again."""
+    """End the back-off of ``engine`` if it passes the known-answer test."""
     dtype = np.dtype(np.float32)
     try:
         fit = sound(engine, dtype, eps(dtype, "matched"))
@@ -54,7 +53,7 @@ def retry(engine: Engine) -> None:
 
 
 def fault(engine: Engine, why: Exception, problem: Problem, kind: str) -> None:
-    """Count a fault of a call of this kind by its cause, and do what follows from it (``health.CAUSES``)."""
+    """Count a fault of a call of this kind by its cause, and handle it as ``health.CAUSES`` states."""
     large = sum(a.nbytes for a in problem.arrays) * LARGE > engine.room
     cause = health.cause(why, large)
     engine.health.failed(cause, kind)
@@ -62,6 +61,6 @@ def fault(engine: Engine, why: Exception, problem: Problem, kind: str) -> None:
         engine.cache.doubt()
     if cause in (health.MEMORY, health.SIZE):
         engine.cache.clear()
-    if engine.compiles.active:  # a device: other engines have no past that a doctor could tell of
-        with contextlib.suppress(OSError):  # the doctor says that the cache cannot be written
+    if engine.compiles.active:  # only for a device: `doctor` reports no earlier faults of other engines
+        with contextlib.suppress(OSError):  # `doctor` reports that the cache cannot be written
             health.remember(cause, engine.name, engine.machine.name)

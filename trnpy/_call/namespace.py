@@ -11,7 +11,7 @@ from trnpy._call.docstrings import documented
 
 
 def public(module: ModuleType, lazy: Iterable[str] = ()) -> dict[str, Any]:
-    """The public objects of ``module`` by name, without the submodules in ``lazy``, which a look-up would import."""
+    """The public objects of ``module`` by name, except the submodules in ``lazy``, which a look-up would import."""
     return {name: getattr(module, name) for name in dir(module) if not name.startswith("_") and name not in lazy}
 
 

@@ -1,6 +1,6 @@
-"""What is done with calls that are recorded and need no row: small ones, and those of excluded callers.
+"""Recording of calls that need no row: small calls, and calls from excluded modules.
 
-It is imported at the first such call. Until then a program starts without what a decision takes.
+It is imported at the first such call, so that a program starts without the modules that a decision needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trnpy._settings.policy import Policy
 
 
 class Excluding(Protocol):
-    """What tells which callers a patch excludes: ``hook.Activation``."""
+    """An object that decides which callers a patch excludes: ``hook.Activation``."""
 
     verdicts: dict[str, bool]
 
@@ -32,10 +32,10 @@ def small_calls(
     limit: tuple[str, int, str], decision: Decision | None, ledger: _ledger.Ledger, frame: FrameType,
     here: Excluding | None, policy: Policy,
 ) -> SmallCalls | None:  # fmt: skip
-    """The counter of the calls from ``frame`` with this decision; None if these are part of another call.
+    """The counter of the calls from ``frame`` with this decision; None if they are part of another call.
 
-    Without a decision they are small: ``limit`` has the arguments of ``small_decision``. ``here``: the activation of a
-    patch, if it is one.
+    If ``decision`` is None, the calls are small, and ``limit`` has the arguments of ``small_decision``. ``here`` is the
+    activation of a patch, or None for a direct call.
     """
     caller = frame.f_globals.get("__name__", "")
     if here is not None and here.verdicts.get(caller, here.excludes(caller)):
@@ -49,7 +49,7 @@ def excluded(
     name: str, original: Any, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None,
     log: list[Decision] | None,
 ) -> Way:  # fmt: skip
-    """The way of a call from an excluded module: the original, and a record unless it is part of another call."""
+    """How to run a call from an excluded module: by the original, and recorded unless it is part of another call."""
     if (ledger is None and log is None) or inner(name, frame):
         return Way(original, args, kwargs, alone=False)
     decision = _from_excluded(name, frame.f_globals.get("__name__", ""))
@@ -64,7 +64,7 @@ def excluded(
 
 
 def inner(name: str, frame: FrameType) -> bool:
-    """Whether ``frame`` is trnpy's code, or NumPy's own for the function that enters: no name of it is replaced."""
+    """Whether ``frame`` is trnpy's code, or NumPy's code that calls the ufunc with an entry, which keeps its name."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package in OWN or (name == ENTERED and package == "numpy")
 

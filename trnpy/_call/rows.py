@@ -1,7 +1,7 @@
 """The table of accelerated functions: the one place from which patches, namespaces, docs and tests take their names.
 
-For each module of NumPy or SciPy it has the modules of trnpy whose ``OPS`` hold the rows, with the functions' names.
-Such a module is loaded when one of its rows is needed: all of them take 45 ms, one 10, and importing SciPy 300.
+For each module of NumPy or SciPy it lists the modules of trnpy whose ``OPS`` hold the rows, with the functions' names.
+Such a module is imported when one of its rows is needed. Importing one takes 10 ms, all of them 45, and SciPy 300.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def names(namespace: str) -> list[str]:
 
 @functools.cache
 def row(name: str) -> Op:
-    """The row of the function with that dotted name; KeyError or StopIteration if there is none."""
+    """The row of the function with the dotted ``name``; KeyError or StopIteration if there is none."""
     namespace, _, short = name.rpartition(".")
     module = next(module for module, listed in TABLE[namespace].items() if short in listed.split())
     found: Op = next(op for op in importlib.import_module(module).OPS if op.name == name)

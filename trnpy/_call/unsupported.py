@@ -1,4 +1,4 @@
-"""Functions of trnpy's namespaces without a path on a device: NumPy's or SciPy's, but an error if the policy asks."""
+"""Functions without a device path in trnpy's namespaces: they call NumPy or SciPy, or raise if the policy says so."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trnpy._report.reasons import Decision, FallbackError, Reason
 from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import area
 
-SMALL = area(64 * 64)  # elements of all operands: as for rows, smaller calls are best on the host
+SMALL = area(64 * 64)  # elements of all operands; smaller calls are fastest on the host, as for accelerated functions
 
 
 def strict(names: Mapping[str, Any], home: str, others: Iterable[str] = ()) -> dict[str, Callable[..., Any]]:
-    """Of ``names``, those of ``home``, the functions that raise FallbackError where ``fallback="raise"``.
+    """The functions among ``names``, those of ``home``, that raise FallbackError if ``fallback="raise"``.
 
-    They are those in the table of functions without a path, but where memory bounds the work, and the ``others``.
+    They are the functions without a device path, except memory-bound ones, and the ``others``.
     """
     listed = [name for name, reason in NAMES.items() if reason != BAND]
     chosen = [name for name in (*listed, *others) if name in names]

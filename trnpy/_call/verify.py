@@ -1,4 +1,4 @@
-"""``policy(verify=...)``: a device's result beside the reference's, element by element."""
+"""``policy(verify=...)``: compares a device's result with the original function's, element by element."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from trnpy._call.decisions import Op, Problem
 from trnpy._engine.precision import norms
 
-# Two results may differ by so many eps of their norm, and by so many times what data that move by one eps change.
+# Two results may differ by NEAR eps of their norm, plus MOVED times the change that a perturbation by one eps causes.
 NEAR, MOVED = 16.0, 50.0
 
 
 class Verified:
-    """The reference's result of one call, for comparisons with results of ``problem`` in units of ``unit`` of its norm.
+    """The original function's result of one call, to compare with results of ``problem`` in units of ``unit`` x norm.
 
-    ``deliver`` gives a result in the caller's form. The caller's arrays are not touched: copies are passed on. Where
-    nothing of a result is unique the reference is not called: a solver's callback would be called twice as often.
+    ``deliver`` converts a result to the caller's form. It gets copies, so the caller's arrays do not change. If no part
+    of a result is unique, the original is not called, because a solver's callback would be called twice as often.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Verified:
     @functools.cached_property
     def _unit(self) -> float:
         known = [x.dtype for x in map(np.asarray, self._theirs) if x.dtype.kind in "fc"]
-        # A result may be rounded to fewer digits.
+        # A result may have a narrower dtype.
         return max([self._computed_in, *[float(np.finfo(dtype).eps) for dtype in known]])
 
     def _reference(self, moved_by: float) -> list[Any]:
@@ -52,19 +52,19 @@ class Verified:
             return _members(self._problem.unique(self._op.reference(*args, **kwargs)))
 
     def apart(self, result: Any) -> float:
-        """How far a result is from the reference's, as far as results of this kind are unique."""
+        """The distance of a result from the original function's, for the parts that are unique."""
         with np.errstate(all="ignore"):
             ours = _members(self._problem.unique(self._deliver(copy.deepcopy(self._problem), result)))
             return _difference(ours, self._theirs) / self._unit if ours else 0.0
 
     def wrong(self, apart: float) -> str:
-        """What a result that is so far from the reference's differs by; "" if that is not too much."""
+        """A sentence about a result at the distance ``apart`` from the original's; "" if that is acceptable."""
         if apart <= NEAR:
             return ""
         try:
             with np.errstate(all="ignore"):
                 change = _difference(self._reference(self._unit), self._theirs) / self._unit
-        except np.linalg.LinAlgError:  # there is no result so near to these data
+        except np.linalg.LinAlgError:  # perturbed data have no result
             return ""
         if apart <= NEAR + MOVED * change:
             return ""
@@ -88,7 +88,7 @@ def _members(result: Any) -> list[Any]:
 
 
 def _difference(ours: list[Any], theirs: list[Any]) -> float:
-    """The largest difference of two members over the norm of the second; infinity for another shape."""
+    """The largest difference of two members over the norm of the second; infinity if shapes differ."""
     return max((_apart(np.asarray(x), np.asarray(y)) for x, y in zip(ours, theirs, strict=True)), default=0.0)
 
 
