@@ -1,10 +1,10 @@
-/* The gate of an accelerated function: what lets calls that have nothing to gain pass without Python code.
+/* The gate of an accelerated function: it runs calls that have nothing to gain without Python code.
 
-   A function in Python (trnpy/_call/gate.py) decides every call. It tells the gate which calls it would hand to NumPy or
-   SciPy unseen: all within a limit of size, and kinds of calls (dtypes, shapes and options) on which it has decided.
-   Both hold while the objects in the gate's `State` are the same. While calls are recorded, those from one place of the
-   program pass as often as the function has allowed, and each takes one from the iterator that counts them.
-   docs/baselines.md#what-the-runner-adds has what each step takes. */
+   A Python function (trnpy/_call/gate.py) decides calls. It tells the gate which calls go to NumPy or SciPy without a
+   decision: all below a size limit, and those with a cache key (dtypes, shapes and options) that has been decided.
+   Both are valid while the objects in the gate's `State` are the same. If calls are recorded, the calls from one place
+   in the program pass as often as the Python function has allowed; each advances the iterator that counts them.
+   docs/baselines.md#what-the-runner-adds lists the time of each step. */
 
 #define PY_SSIZE_T_CLEAN
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -16,20 +16,20 @@
 
 #include "_kinds.h"
 
-enum { OPERANDS = 5 };    /* calls with as many positional arguments are not taken for small ones */
+enum { OPERANDS = 5 };    /* calls with this many positional arguments or more do not count as small */
 
-/* What a decision rests on. The activation is that of a patch; direct functions have none. */
+/* The state on which a decision depends. The activation belongs to a patch; direct functions have none. */
 enum { ACTIVATION, POLICY, OWN_POLICY, LEDGER, CALIBRATION, STATE };
-/* Attributes of classes with the values of the process: three of the state, and whether contexts may have their own. */
+/* Class attributes with the values of the process: members of the state, and whether contexts may have their own. */
 enum { OF_POLICY, OF_LEDGER, OF_CALIBRATION, OF_APART, OF_ACTIVATION, OWNERS };
-/* Context variables: of the activation, the policy, the engine and the trace. No call passes where the latter two are set. */
+/* Context variables: activation, policy, engine and trace. If one of the last two is set, none passes. */
 enum { IN_ACTIVATION, IN_POLICY, IN_ENGINE, IN_TRACE, VARIABLES };
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *decides, *direct, *nothing; /* `nothing`: the activation of threads and tasks without a patch */
-    PyObject *variables, *attributes, *state; /* tuples; of attributes, tuples of a class and a name */
+    PyObject *variables, *attributes, *state; /* tuples; the items of `attributes` are pairs of a class and a name */
     unsigned long turn; /* how often the state has changed */
     double elements, product;
     int alone; /* whether the function's own calls of accelerated functions are neither routed nor recorded */
@@ -37,7 +37,7 @@ typedef struct {
     Place *places, *end;
 } Gated;
 
-/* Whether the arguments are arrays within the limits, and options. */
+/* Whether all arguments are options or arrays within the limits. */
 static int
 is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
 {
@@ -55,7 +55,7 @@ is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n
     return positional < OPERANDS && elements <= self->elements && product <= self->product;
 }
 
-/* The kind with that hash; NULL if the gate does not know it. */
+/* The entry with this hash; NULL if the gate has none. */
 static Kind *
 kind_of(Gated *self, uint64_t hash)
 {
@@ -63,7 +63,7 @@ kind_of(Gated *self, uint64_t hash)
     return kind != NULL && kind->hash == hash ? kind : NULL;
 }
 
-/* The function that a call may run at once, borrowed, and its tag; NULL if the call is to be decided. */
+/* The function that a call may run at once, borrowed, and its tag; NULL if the call needs a decision. */
 static PyObject *
 function_for(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n, PyObject *kwnames, PyObject **tag)
 {
@@ -79,7 +79,7 @@ function_for(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize
     return kind->function;
 }
 
-/* What a context variable holds, borrowed from its context; NULL with an exception. */
+/* The value of a context variable, borrowed from its context; NULL with an exception. */
 static PyObject *
 value_of(Gated *self, int i)
 {
@@ -98,7 +98,7 @@ attribute(Gated *self, int i)
     return _PyType_Lookup((PyTypeObject *)PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
 }
 
-/* What the state has in that place, borrowed; NULL if there is none. */
+/* Member `i` of the state, borrowed; NULL if there is no state. */
 static PyObject *
 known(Gated *self, int i)
 {
@@ -107,7 +107,7 @@ known(Gated *self, int i)
 
 enum { CHANGED, SAME, INACTIVE };
 
-/* Whether the state is that which the gate knows; -1 with an exception. */
+/* Whether the current state equals the gate's; -1 with an exception. */
 static int
 compared(Gated *self)
 {
@@ -140,8 +140,8 @@ compared(Gated *self)
     return policy == known(self, OWN_POLICY) && engine == Py_None && trace == Py_None ? SAME : CHANGED;
 }
 
-/* The function that a call runs at once, and what gets its time if it is sampled, as new references; NULL, perhaps with
-   an exception, if the call is to be decided. */
+/* The function that a call runs at once, and the function that receives its time if it is sampled, as new references.
+   NULL if the call needs a decision, or with an exception. */
 static PyObject *
 passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwnames, PyObject **sample)
 {
@@ -170,7 +170,7 @@ passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwna
     }
     place->left--;
     Py_INCREF(function);
-    PyObject *count = Py_NewRef(place->count); /* which may be any iterator, and call this very function */
+    PyObject *count = Py_NewRef(place->count); /* may be any iterator, even one that calls this function */
     PyObject *counted = PyIter_Next(count);
     Py_DECREF(count);
     if (counted == NULL) {
@@ -181,7 +181,7 @@ passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwna
     return function;
 }
 
-/* The result of `function`, whose own calls of accelerated functions are the originals'. */
+/* The result of `function`, during which accelerated functions are the originals. */
 static PyObject *
 alone(Gated *self, PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
@@ -205,7 +205,7 @@ alone(Gated *self, PyObject *function, PyObject *const *args, size_t nargsf, PyO
 
 static PyObject *perf_counter; /* of the module time */
 
-/* Tell `sample` when a call started and how long it took; -1 with an exception. */
+/* Call `sample` with the start and the duration of a call; -1 with an exception. */
 static int
 timed(PyObject *sample, PyObject *started)
 {
@@ -242,8 +242,8 @@ gated_vectorcall(PyObject *gate, PyObject *const *args, size_t nargsf, PyObject 
 
 PyDoc_STRVAR(limit_doc,
              "_limit(elements, product)\n--\n\n"
-             "Take calls for small ones whose arrays' sizes add up to at most ``elements`` and, where none counts as\n"
-             "less than one, multiply to at most ``product``.");
+             "Calls are small if the sum of their arrays' sizes is at most ``elements`` and the product at most\n"
+             "``product``; an empty array counts as one in the product.");
 
 static PyObject *
 gated_limit(Gated *self, PyObject *args)
@@ -254,7 +254,7 @@ gated_limit(Gated *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Make `state` the gate's, which forgets what it knew under another. */
+/* Set the gate's state; if it differs from the former one, the gate forgets all calls. */
 static int
 settle(Gated *self, PyObject *state)
 {
@@ -269,7 +269,7 @@ settle(Gated *self, PyObject *state)
     if (!same) {
         self->turn++;
         for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
-            self->kinds[i].hash = 0; /* the function stays until another one comes */
+            self->kinds[i].hash = 0; /* the function stays until another one replaces it */
         }
         PyObject *before = self->state;
         self->state = Py_NewRef(state);
@@ -290,8 +290,8 @@ gated_settle(Gated *self, PyObject *state)
 }
 
 PyDoc_STRVAR(remember_doc, "_remember(state, function, tag, args, kwargs)\n--\n\n"
-                           "Have calls of this kind run ``function`` at once while the state is ``state``, counted\n"
-                           "where those with this ``tag`` are.");
+                           "Let calls with this cache key run ``function`` at once while the state is ``state``.\n"
+                           "They are counted with other calls that have the same ``tag``.");
 
 static PyObject *
 gated_remember(Gated *self, PyObject *arguments)
@@ -318,7 +318,7 @@ gated_remember(Gated *self, PyObject *arguments)
 }
 
 PyDoc_STRVAR(known_doc, "_known(state, args, kwargs)\n--\n\n"
-                        "The function and the tag of calls of this kind under ``state``; None if they are unknown.");
+                        "The function and the tag of calls with this cache key under ``state``; None if unknown.");
 
 static PyObject *
 gated_known(Gated *self, PyObject *arguments)
@@ -335,8 +335,8 @@ gated_known(Gated *self, PyObject *arguments)
 PyDoc_STRVAR(let_pass_doc,
              "_let_pass(state, frame, tag, count, left, sample)\n--\n\n"
              "Let the next calls with ``tag`` from the instruction at which ``frame`` is pass, at most ``left``.\n\n"
-             "They pass while the state is ``state``. Each takes one from ``count``. ``sample`` is called with the start\n"
-             "and the seconds of the call after them, and as many more pass; if it is None, that call is decided.");
+             "They pass while the state is ``state``; each advances ``count``. The next call is timed: ``sample``\n"
+             "receives its start and seconds, and ``left`` more pass. If ``sample`` is None, that call is decided.");
 
 static PyObject *
 gated_let_pass(Gated *self, PyObject *args)
@@ -393,13 +393,13 @@ gated_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         return NULL;
     }
     if (type->tp_call == PyVectorcall_Call) {
-        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; /* which classes inherit from Python 3.12 on only */
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; /* classes inherit this flag only from Python 3.12 on */
     }
     self->vectorcall = gated_vectorcall;
     self->decides = Py_NewRef(decides);
     self->direct = Py_NewRef(direct);
     self->nothing = Py_NewRef(nothing);
-    self->elements = self->product = -1; /* until _limit() is called nothing is small */
+    self->elements = self->product = -1; /* no call is small until _limit() is called */
     self->alone = alone;
     self->variables = Py_NewRef(variables);
     self->attributes = Py_NewRef(attributes);
@@ -429,7 +429,7 @@ gated_traverse(Gated *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* The functions stay, as a finalizer may still call: a cycle through them is broken where they hold the gate. */
+/* The functions stay, because a finalizer may still call the gate. A cycle through them is broken on their side. */
 static int
 gated_clear(Gated *self)
 {
@@ -483,7 +483,7 @@ static PyMemberDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Gated(decides, direct, nothing, variables, attributes, alone)\n--\n\n"
-                "A function some of whose calls pass before it decides."},
+                "A function that runs some of its calls without a decision."},
     {Py_tp_new, gated_new},
     {Py_tp_dealloc, gated_dealloc},
     {Py_tp_traverse, gated_traverse},

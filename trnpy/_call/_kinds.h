@@ -1,14 +1,14 @@
-/* What the gate reads and keeps of calls: the places of the program that make them, and the kinds that they are of. */
+/* The gate's tables: the places in the program that make calls, and the hashes of calls' cache keys ("kinds"). */
 
-#define FRAMES (PY_VERSION_HEX < 0x030E0000) /* the versions of Python whose frames were tried */
+#define FRAMES (PY_VERSION_HEX < 0x030E0000) /* the versions of Python whose frames were tested */
 #if FRAMES
 #define Py_BUILD_CORE
 #include <internal/pycore_frame.h>
 #endif
 
-/* The code that calls, as a borrowed reference, and at which instruction; NULL if it is not Python's.
+/* The calling code object, borrowed, and the instruction in it; NULL if the caller is not Python code.
 
-   PyEval_GetFrame() makes an object of the frame, which takes longer than all other steps together. */
+   PyEval_GetFrame() creates a frame object, which takes longer than all other steps together. */
 static PyObject *
 caller(int *instruction)
 {
@@ -30,25 +30,25 @@ caller(int *instruction)
     }
     PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     *instruction = PyFrame_GetLasti(frame);
-    Py_DECREF(code); /* which the frame holds */
+    Py_DECREF(code); /* the frame holds another reference */
     return code;
 #endif
 }
 
-enum { PLACES_LOG2 = 8 }; /* of the entries for places */
-enum { NEXT = 4 };        /* a place has one of so many neighbouring entries */
+enum { PLACES_LOG2 = 8 }; /* log2 of the number of places */
+enum { NEXT = 4 };        /* a place is in one of this many neighbouring entries */
 enum { OPTION = 32 };     /* elements of the largest array that may be an option: `OPERANDS` of cache_key.py */
-enum { KINDS_LOG2 = 8 };  /* of the entries for kinds of calls, of which a later one may replace an earlier one */
+enum { KINDS_LOG2 = 8 };  /* log2 of the number of entries for cache keys; a later key may replace an earlier one */
 
 typedef struct {
-    PyObject *code, *count, *tag; /* the tag is that of the kinds of calls that pass */
-    PyObject *sample;             /* gets the time of the call after those that are left; None: it is decided */
+    PyObject *code, *count, *tag; /* only calls whose cache key has this tag pass */
+    PyObject *sample;             /* receives the time of the call after the `left` ones; None: that call is decided */
     int instruction;
     long left, each;
     unsigned long turn;
 } Place;
 
-/* The first entry that a place may have. */
+/* The first of the entries that a place may be in. */
 static Place *
 first_of(Place *places, PyObject *code, int instruction)
 {
@@ -69,7 +69,7 @@ entry_of(Place *places, PyObject *code, int instruction)
     return NULL;
 }
 
-/* The entry that a place without one gets: where no more calls are to pass, else the first. */
+/* The entry for a new place: one through which no more calls may pass, otherwise the first. */
 static Place *
 entry_for(Place *places, unsigned long turn, PyObject *code, int instruction)
 {
@@ -84,8 +84,8 @@ entry_for(Place *places, unsigned long turn, PyObject *code, int instruction)
 
 typedef struct {
     uint64_t hash;
-    PyObject *function; /* that gives the reference's result */
-    PyObject *tag;      /* what is counted together */
+    PyObject *function; /* returns the original function's result */
+    PyObject *tag;      /* calls with the same tag are counted together */
 } Kind;
 
 static uint64_t
@@ -95,9 +95,9 @@ mixed(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* `hash` with what a decision reads of an argument; 0 if it may read more than the gate knows.
+/* `hash` combined with the properties of an argument that a decision reads; 0 if a decision may read other ones.
 
-   Two kinds with one hash are not told apart: then the second one, too, runs NumPy's function, which is right. */
+   If two cache keys have the same hash, the second call also runs NumPy's function, which is correct. */
 static uint64_t
 with_argument(uint64_t hash, PyObject *a)
 {
@@ -105,7 +105,7 @@ with_argument(uint64_t hash, PyObject *a)
         PyArrayObject *array = (PyArrayObject *)a;
         int number = PyArray_TYPE(array);
         if (number == NPY_BOOL || number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
-            return 0; /* of bools some looks read the values */
+            return 0; /* some applicability checks read the values of bools */
         }
         if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || number < NPY_FLOAT)) {
             return 0; /* its values may be an option, such as the axes of tensordot */
@@ -123,7 +123,7 @@ with_argument(uint64_t hash, PyObject *a)
     return a == Py_None || PyBool_Check(a) ? mixed(hash, (uint64_t)(uintptr_t)a) | 1 : 0;
 }
 
-/* The hash of a kind of call; 0 if it has none. Arrays by keyword are written to, or not, call by call. */
+/* The hash of a cache key; 0 if there is none. An array passed by keyword may be an output or not, call by call. */
 static uint64_t
 hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
 {
@@ -138,7 +138,7 @@ hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
     return hash;
 }
 
-/* The hash of a kind of call by its arguments as Python has them. */
+/* The hash of a cache key from a tuple and a dictionary of arguments. */
 static uint64_t
 hash_of_call(PyObject *args, PyObject *kwargs)
 {

@@ -1,6 +1,6 @@
-"""The one place where a call goes to the device or stays on the host.
+"""The only place where a call goes to the device or stays on the host.
 
-prepare -> decide -> run -> check -> deliver. When a step refuses, the reference function runs with the caller's own
+prepare -> decide -> run -> check -> deliver. If a step refuses, the original function runs with the caller's own
 arguments.
 """
 
@@ -49,10 +49,10 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
-# Of calls on the host that may pay with operands that stay on a device. FASTER is the model's reason without a device.
+# Reasons of host calls that may pay once operands are device-resident. FASTER is the model's reason without a device.
 REUSABLE = frozenset({Reason.MEMORY_BOUND, Reason.SLOWER, Reason.FASTER})
 EXCUSE = "the check is to blame"
-SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
+SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path with opt_einsum
 
 _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # whether the host is repeating a failed call
 
@@ -158,7 +158,7 @@ def _plan(
 
 
 def _operands(engine: Engine | None, recorded: bool) -> Cache | None:
-    """What counts the uses of operands: the engine's cache, or for the what-if of a run without engine the ledger's."""
+    """The cache that counts uses of operands: the engine's; without an engine, the ledger's, for its predictions."""
     if engine is not None:
         return engine.cache
     ledger = _ledger.ProcessLedger.ledger if recorded else None
@@ -168,7 +168,7 @@ def _operands(engine: Engine | None, recorded: bool) -> Cache | None:
 
 
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
-    """What the compiled kernels of a call depend on: the arguments of ``Compiles``."""
+    """The properties of a call that determine its compiled kernels: the arguments of ``Compiles``."""
     return op.name, problem.arrays, problem.dtype, policy.products
 
 
@@ -177,7 +177,7 @@ def _kind(op: Op, problem: Problem, policy: Policy) -> str:
 
 
 def accelerated(op: Op) -> Callable[..., Any]:
-    """The public function for ``op``, with the reference's name, signature and doc."""
+    """The public function for ``op``, with the original's name, signature and doc."""
     return cast(Callable[..., Any], stand_in(Direct, DIRECT, op.reference, lambda: op, op.name))
 
 
@@ -199,9 +199,9 @@ DIRECT = gated(Direct)
 
 
 def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: Any, frame: FrameType) -> None:
-    """Decide a call of ``function``, and say in ``way`` how it is carried out: its result, or what else is to run."""
+    """Decide a call of ``function``, and put its result or the function to run into ``way``."""
     found = op.look is not None and op.look(args, kwargs)
-    if not op.name.startswith("numpy.") and Attention.arrays:  # NumPy's functions ask Arrays themselves
+    if not op.name.startswith("numpy.") and Attention.arrays:  # NumPy's functions dispatch to Arrays themselves
         answer = Attention.arrays(function, args, kwargs)
         if answer is not NotImplemented:
             way.result = answer
@@ -221,7 +221,7 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
             _or_reference(op, way, args, kwargs)
     elif recorded:
         _ready(op.name in SEARCHED)
-        way.ran_from, way.started = time.thread_time(), time.perf_counter()  # without what was loaded
+        way.ran_from, way.started = time.thread_time(), time.perf_counter()  # the time of loading is not counted
     if recorded:
         way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log)
     if verdict is None:
@@ -230,7 +230,7 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
         except FallbackError as refused:
             record(refused.decision, way.started, ledger, log, frame)
             raise
-    # Calls with a time on a device are recorded one by one, because each has its gain.
+    # Calls with a modelled device time are recorded one by one, because each has its own gain.
     elif not recorded or not (log is not None or _priced(verdict[2]) or (ledger and ledger.comparisons.wanted)):
         _settled(way, verdict)
 
@@ -240,7 +240,7 @@ def _priced(decision: Decision) -> bool:
 
 
 def _settled(way: Way, verdict: Verdict | None) -> None:
-    """Let calls of this kind run undecided, unless their form or their values decide."""
+    """Let later calls with this cache key skip the decision, unless it depends on their form or values."""
     if verdict is not None and verdict[1] is None:
         way.settled, way.routed = verdict[0], bool(verdict[2].route)
 
@@ -249,7 +249,7 @@ def _recorded(
     op: Op, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None, log: list[Decision] | None,
     way: Way, seconds: float, ran_s: float,
 ) -> None:  # fmt: skip
-    """Record a call that was carried out in ``way``."""
+    """Record a call that ``way`` has run."""
     decision = cast(Decision, way.decision)
     record(decision, way.started, ledger, log, frame, seconds, ran_s)
     if ledger is not None and decision.route and ledger.comparisons.wanted:
@@ -260,7 +260,7 @@ def record(
     decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None, frame: FrameType,
     seconds: float | None = None, ran_s: float = math.inf,
 ) -> None:  # fmt: skip
-    """Record a call; without ``seconds`` it raises now."""
+    """Record a call; if ``seconds`` is None, the call is about to raise."""
     if ledger is not None:
         ledger.add(decision, started, time.perf_counter() - started if seconds is None else seconds, frame, ran_s)
     if log is not None:
@@ -269,7 +269,7 @@ def record(
 
 @functools.cache
 def _ready(searches: bool) -> None:
-    """Load libraries before the clock starts: else the first call would be timed with them and the host look slow."""
+    """Load libraries before the clock starts, so that the time of the first call does not include loading."""
     current_rates()
     current_engine(current_policy())
     if searches:
@@ -277,7 +277,7 @@ def _ready(searches: bool) -> None:
 
 
 def _or_reference(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Have the reference run if the function of ``way`` refuses the values."""
+    """Run the original function if the function of ``way`` refuses the values."""
 
     def refused(way: Way, why: Any) -> None:
         way.decision = replace(cast(Decision, way.decision), reason=why.reason, detail=str(why), route="")
@@ -290,7 +290,7 @@ def _or_reference(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any
 def _decided(
     op: Op, may_route: bool, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> None:
-    """Put into ``way`` how a call is carried out on which there is no verdict: its arguments decide."""
+    """Decide a call that has no cached decision, and put its result or the function to run into ``way``."""
     if (engine := current_engine(policy)) is not None:
         if engine.health.due:
             retry(engine)
@@ -301,7 +301,7 @@ def _decided(
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
         try:
-            with np.errstate(all="ignore"):  # for a device's result; the reference warns if the operands overflow
+            with np.errstate(all="ignore"):  # for a device's result; the original warns if the operands overflow
                 result = _accepted(problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
@@ -351,12 +351,12 @@ def _decided(
 def _run(problem: Problem, engine: Engine) -> Any:
     try:
         return problem.run(engine)
-    except (np.linalg.LinAlgError, Warning) as why:  # from the host's part; a warning, if filters make it an error
+    except (np.linalg.LinAlgError, Warning) as why:  # raised by the host's steps; a Warning if filters raise it
         raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
 def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
-    """The checked result on ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
+    """The checked result of ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
     try:
         try:
             return _checked(problem, engine, policy)
@@ -373,20 +373,23 @@ def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[
 
 
 def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
-    """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
+    """The result of ``engine``, with checksum tests of its products; Wrong if it fails a check.
+
+    Unsupported if the error is not finite.
+    """
     result = _run(problem, cast(Engine, Proving(engine)))
     error = problem.error(result) / eps(problem.dtype, policy.products)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
     if error <= allowed:
         return result
     detail = f"backward error {error:.0f} eps > {allowed:.0f} eps"
-    if not math.isfinite(error) or underflow(problem.arrays):  # or the engine is wrong
+    if not math.isfinite(error) or underflow(problem.arrays):  # the cause may be the values, not the engine
         raise Unsupported(Reason.ACCURACY, detail)
     raise Wrong(detail)
 
 
 def _excuse(problem: Problem, policy: Policy) -> str:
-    """Why a failed check says nothing of the device; "" if the host's own result passes it."""
+    """Why a failed check does not show a fault of the device; "" if the host's own result passes it."""
     try:
         _checked(problem, HOST, policy)
     except Wrong as why:
@@ -400,7 +403,7 @@ def _delivered(
     op: Op, problem: Problem, form: Form | None, result: Any, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any],
     policy: Policy, engine: Engine,
 ) -> None:  # fmt: skip
-    """Put an accepted result into ``way``; if a repetition on the host disagrees, the reference runs."""
+    """Put an accepted result into ``way``; if a repetition on the host disagrees, the original function runs."""
     if policy.verify and _chance()() < policy.verify:
 
         def deliver(problem: Problem, result: Any) -> Any:
@@ -437,14 +440,14 @@ def _formed(form: Form | None, result: Any) -> Any:
 
 
 def _after_fault(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Have the reference run after a fault; calls of trnpy inside the reference do not use the engine."""
+    """Run the original function after a fault; its own calls of accelerated functions do not use the engine."""
     context = contextvars.copy_context()
     context.run(_fallen.set, True)
     way.run(context.run, (op.reference, *args), kwargs)  # C code, without a frame between the caller and SciPy
 
 
 def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:
-    """The ``decision`` on an accepted result: of the device only if there were launches."""
+    """The ``decision`` for an accepted result; it names the device only if there were launches."""
     if launches := _launched(engine, before):
         return replace(decision, engine=engine.name, launches=launches)
     detail = f"{decision.reason}: the device path had nothing to launch"
@@ -453,7 +456,7 @@ def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decisio
 
 def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
     """Launches of each kernel since ``before``, including those of other threads meanwhile."""
-    now = Counter(engine.counters.launches)  # copied at once: other threads launch while a difference is taken
+    now = Counter(engine.counters.launches)  # copied first, because other threads may launch during the subtraction
     return tuple(sorted((now - before).items()))
 
 
@@ -467,7 +470,7 @@ def _warn(decision: Decision, engine: Engine) -> None:
 
 
 def _fault(why: Exception) -> dict[str, Any]:
-    """The reason and the detail of a decision after the exception ``why``."""
+    """The reason and the detail of the decision after the exception ``why``."""
     if isinstance(why, Wrong):
         return {"reason": Reason.ACCURACY, "detail": str(why)}
     reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR

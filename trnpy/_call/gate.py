@@ -1,8 +1,8 @@
-"""Where every call of an accelerated function begins: it is too small, known to have nothing to gain, or decided.
+"""The start of every call of an accelerated function: small calls and calls that stay on the host run at once.
 
-Direct, patched and recorded calls alike run one function, ``call`` below. Its frame is the only one of trnpy's between
-the program's line and the function of NumPy or SciPy that a call ends in, and the only one that warnings pass over.
-What it finds out it tells the compiled gate (``_gate.c``), which then lets such calls pass without Python code.
+Direct, patched and recorded calls all run one function, ``call`` below. Its frame is trnpy's only frame between the
+program's line and NumPy's or SciPy's function, and the only one that warnings skip. ``call`` passes its findings to the
+compiled gate (``_gate.c``), which then runs such calls without Python code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trnpy._settings.policy import Attention, Rates, _override, _own, current_po
 
 try:
     from trnpy._call import _gate as compiled
-except ImportError:  # installed where there is no C compiler: every call runs Python code
+except ImportError:  # installed without a C compiler: every call runs Python code
     compiled = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
     from trnpy._report.small_calls import SmallCalls
 
-OPERANDS = 5  # calls with as many positional arguments are not taken for small ones
-KINDS = 4096  # kinds of calls of one function, more than most programs have
+OPERANDS = 5  # calls with this many positional arguments or more do not count as small
+KINDS = 4096  # cache keys of one function, more than most programs have
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-# What a decision rests on: the activation, the policy of the process, that of the context, the ledger, the calibration.
+# The state on which a decision depends: activation, policy of the process and of the context, ledger, calibration.
 State = tuple[Any, Any, Any, Any, Any]
-FORGOTTEN: State = (None,) * 5  # under which nothing is known
+FORGOTTEN: State = (None,) * 5  # a state without remembered calls
 
 
 class Way:
-    """How one call is carried out: the function to run, or its result, and what is to be recorded of it."""
+    """How to run one call: the function or its result, and the record to make."""
 
     __slots__ = (
         *("function", "args", "kwargs", "decides", "timed", "alone", "result", "form", "refusals", "refused"),
@@ -68,16 +68,16 @@ class Way:
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.decides = decides  # puts a function or a result here
-        self.alone = alone  # whether accelerated functions that the function calls are the originals
+        self.alone = alone  # whether the function calls the originals of accelerated functions
         self.timed, self.record = timed or record is not None, record
         self.result: Any = None
-        self.form: Callable[[Any], Any] | None = None  # of the function's result
-        # What the function may raise to refuse the values, and what then puts another one here.
+        self.form: Callable[[Any], Any] | None = None  # converts the function's result
+        # Exceptions with which the function may refuse the values, and the function that then replaces it.
         self.refusals: tuple[type[Exception], ...] = ()
         self.refused: Callable[[Way, Any], None] | None = None
         self.decision: Decision | None = None
-        self.settled: Callable[..., Any] | None = None  # which calls of this kind may run undecided
-        self.routed = False  # whether that is a route, which may refuse the values
+        self.settled: Callable[..., Any] | None = None  # the function for later calls with this cache key
+        self.routed = False  # whether ``settled`` is a CPU fast path, which may refuse the values
         self.started = self.ran_from = 0.0
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -86,20 +86,20 @@ class Way:
 
 
 class Patched(NamedTuple):
-    """What a patched function asks besides: whether the patch is active here, and who calls."""
+    """Properties of a patched function: whether the patch is active here, and which module calls."""
 
     name: str
     own: Any  # ContextVar of the activation of a thread or task
     process: Any  # class whose attribute ``activation`` holds for all others
     nothing: Any  # the activation without a patch
-    # Of methods: whether the operands are too small, the limit in words, and the frame that used an operator.
+    # For methods: whether the operands are too small, the limit in words, and the frame that used an operator.
     judge: Callable[..., bool] | None = None
     limit: tuple[int, str] | None = None
     caller: Callable[[FrameType], FrameType] | None = None
 
 
 def recorded() -> Any:
-    """What recording takes, loaded at the first call that is recorded."""
+    """The module for recording, loaded at the first recorded call."""
     return importlib.import_module("trnpy._call.recorded")
 
 
@@ -107,7 +107,7 @@ def entrance(
     original: Callable[..., Any], load: Callable[[], Op], row: str, patched: Patched | None = None,
     kind: type | None = None,
 ) -> Any:  # fmt: skip
-    """The function that runs when an accelerated function is called: an instance of ``kind`` if trnpy is compiled.
+    """The function that runs if an accelerated function is called: an instance of ``kind`` if trnpy is compiled.
 
     ``load`` returns the row; it runs at the first call that needs it. ``row`` is its name, which reports show.
     """
@@ -157,7 +157,7 @@ def entrance(
     settings = (_policy.ProcessPolicy, "policy"), (_ledger.ProcessLedger, "ledger")
     attributes = *settings, (Rates, "turn"), (Attention, "apart")
     variables = own, _own, _override, _trace
-    alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions call no others by public names
+    alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions do not call public names
     shown = *attributes, (process, "activation" if patched is not None else "policy")
     door.function = door.gate = cast(Any, kind).__new__(kind, call, original, nothing, variables, shown, alone)
     door.gate._limit(door.small, door.unseen)
@@ -165,14 +165,14 @@ def entrance(
 
 
 class Face:
-    """Stands for a function of NumPy or SciPy, with its name, doc, signature, attributes and class."""
+    """A replacement for a function of NumPy or SciPy, with its name, doc, signature, attributes and class."""
 
     def __init__(self, original: Callable[..., Any], load: Callable[[], Op]) -> None:
         functools.update_wrapper(cast(Any, self), original)
         self._original, self._load = original, load
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # As attributes of a class, Python functions become methods; ufuncs and f2py's functions do not.
+        # Python functions that are attributes of a class become methods; ufuncs and f2py's functions do not.
         binds = instance is not None and hasattr(type(self._original), "__get__")
         return types.MethodType(cast(Any, self), instance) if binds else self
 
@@ -195,43 +195,43 @@ def stand_in(
     kind: type[Face], gated: type[Face] | None, original: Any, load: Callable[[], Op], row: str,
     patched: Patched | None = None, function: Any = None,
 ) -> Any:  # fmt: skip
-    """An instance of ``kind`` for ``original``, which ``function`` computes if that is another one."""
+    """An instance of ``kind`` for ``original``. Calls run ``function`` if it is given, otherwise ``original``."""
     call = entrance(original if function is None else function, load, row, patched, gated)
     if gated is None or type(call) is not gated:
-        # Each has a type of its own with a static __call__: an ordinary method would double the overhead.
+        # Each has its own type with a static __call__, because an ordinary method would double the overhead.
         call = object.__new__(type(kind.__name__, (kind,), {"__call__": staticmethod(call)}))
     kind.__init__(call, original, load)
     return call
 
 
 class _Door:
-    """What is known of one accelerated function: its row, once loaded, and the calls that need no decision."""
+    """The gate's state for one accelerated function: its row, once loaded, and the calls that need no decision."""
 
     def __init__(self, original: Any, load: Callable[[], Op], row: str, patched: Patched | None) -> None:
         self.original, self.load, self.row, self.patched = original, load, row, patched
         self.op: Op | None = None
         self.decides: Any = None
         self.function: Any = None  # the public one
-        # NumPy's rows have no route for so few elements, and loading one would delay a program that imports NumPy only.
+        # NumPy's rows have no fast path for so few elements; loading one would delay a program that imports only NumPy.
         late = patched is not None and row.startswith("numpy.")
         self.small, self.unseen = (float(UNSEEN), math.inf) if late else (-1.0, -1.0)
         self.limit = (row, UNSEEN, "elements") if patched is None or patched.limit is None else (row, *patched.limit)
         self.gate: Any = Kinds()
-        self.refusing: set[Any] = set()  # kinds of calls whose values a route has refused
-        self.lines: dict[Any, SmallCalls] = {}  # by the address of the calling instruction in its code object
+        self.refusing: set[Any] = set()  # cache keys of calls whose values a fast path has refused
+        self.lines: dict[Any, SmallCalls] = {}  # key: the address of the calling instruction in its code object
 
     def loaded(self) -> Op:
         dispatch = importlib.import_module("trnpy._call.dispatch")
         self.op = op = self.load()
         self.decides = partial(dispatch.decides, op, self.function)
         self.small, self.unseen, self.limit = float(op.small), op.unseen, (self.row, op.small, "elements")
-        if self.patched is None and op.host is not None and op.host.direct is not None:  # by that function
+        if self.patched is None and op.host is not None and op.host.direct is not None:  # small calls run ``direct``
             self.small = self.unseen = -1.0
         self.gate._limit(self.small, self.unseen)
         return op
 
     def way(self, here: Any, args: Args, kwargs: Kwargs, frame: FrameType) -> Way:
-        """How a call is carried out, unless it needs a decision: then what is to decide."""
+        """How to run a call; if it needs a decision, the function that decides it."""
         own, ledger, log, patched = _own.get(), _ledger.ProcessLedger.ledger, _trace.get(), self.patched
         policy = own or current_policy()
         if patched is not None and patched.caller is not None:
@@ -258,7 +258,7 @@ class _Door:
         return Way(None, args, kwargs, self.decides, timed=ledger is not None or log is not None)
 
     def known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
-        """What computes a call that needs no decision, and the decision on calls of its kind unless it is small."""
+        """The function for a call that needs no decision, and the remembered decision unless the call is small."""
         if self.patched is not None and self.patched.judge is not None:
             return (self.original, None) if self.patched.judge(*args) else None
         elements, product = sizes(args, kwargs)
@@ -281,12 +281,12 @@ class _Door:
     def remember(
         self, state: State, function: Callable[..., Any], decision: Decision | None, args: Args, kwargs: Kwargs
     ) -> None:
-        """Have calls of this kind run ``function`` at once, if the row's look reads no more of them than their kind."""
+        """Let calls with this cache key run ``function`` at once, if the row's check depends on nothing else."""
         if self.op is not None and (self.op.host is None or self.op.host.fixed(args, kwargs)):
             self.gate._remember(state, function, decision, args, kwargs)
 
     def settle(self, here: Any, way: Way, args: Args, kwargs: Kwargs) -> None:
-        """Remember the decision of a call that was carried out in ``way`` for all calls of its kind."""
+        """Remember the decision of a call that ``way`` has run, for all calls with its cache key."""
         ledger = _ledger.ProcessLedger.ledger
         state = here, _policy.ProcessPolicy.policy, _own.get(), ledger, Rates.turn
         decision = None if ledger is None else way.decision
@@ -302,7 +302,7 @@ class _Door:
         self.remember(state, function, decision, args, kwargs)
 
     def route(self, here: Any, again: Callable[..., Any]) -> Callable[..., Any]:
-        """``again``, or the original for an excluded caller and for values that the route refuses."""
+        """``again``, or the original for an excluded caller and for values that the fast path refuses."""
         own: Any = None if self.patched is None else self.patched.own
         nothing = None if self.patched is None else self.patched.nothing
         unsupported = importlib.import_module("trnpy._report.reasons").Unsupported
@@ -311,7 +311,7 @@ class _Door:
         def run(*args: Any, **kwargs: Any) -> Any:
             if here is not None:
                 frame = sys._getframe(1)
-                if frame.f_globals is globals() and frame.f_back is not None:  # `call`, which has not passed the gate
+                if frame.f_globals is globals() and frame.f_back is not None:  # the caller is `call`, not the program
                     frame = frame.f_back
                 caller = frame.f_globals.get("__name__", "")
                 excluded = here.verdicts.get(caller)
@@ -335,7 +335,7 @@ class _Door:
         self, state: State, policy: Any, function: Callable[..., Any], decision: Decision | None,
         given: tuple[Args, Kwargs], frame: FrameType,
     ) -> Way | None:  # fmt: skip
-        """How a call without a decision of its own is carried out and counted; None if it is not counted there."""
+        """How to run and count a call that needs no decision of its own; None if it is not counted here."""
         here, ledger = state[0], state[3]
         at = id(frame.f_code) + frame.f_lasti, id(decision)
         calls = self.lines.get(at)
@@ -358,7 +358,7 @@ class _Door:
         if next(calls.count) % calls.every:
             return Way(function, *given)
         if calls.library and ledger.site(frame) is not calls.site:
-            self.lines.pop(at, None)  # another line's counter is to follow
+            self.lines.pop(at, None)  # the next call gets the counter of its own line
         elif calls.timed >= EXACT and not excluded:
             sample = None if calls.library else partial(ledger.timed, calls)
             if calls.every > 1 or sample is not None:
@@ -367,7 +367,7 @@ class _Door:
 
 
 class Kinds:
-    """What the compiled gate remembers, where there is none. No call passes before Python code."""
+    """The memory of the compiled gate, in Python, if trnpy is not compiled. Every call then runs Python code."""
 
     def __init__(self) -> None:
         self.state: State = FORGOTTEN
@@ -398,7 +398,7 @@ def is_compiled() -> bool:
 
 
 def unattended() -> bool:
-    """Whether there is no engine, nothing is recorded and nobody asked for either: then the reference runs at once."""
+    """Whether no engine, record or setting has been requested; then the original function runs at once."""
     return not Attention.asked and _policy.ProcessPolicy.policy is Verdicts.known.policy
 
 
