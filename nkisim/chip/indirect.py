@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A run-time index: ``stride`` elements of storage per unit, legal from 0 to ``extent`` - 1.
+    """A run-time index from 0 to ``extent`` - 1, in units of ``stride`` elements of storage.
 
-    A scalar index moves the whole view; a vector index replaces dimension ``dim`` (always 0), one
+    A scalar index moves the whole view. A vector index replaces dimension ``dim`` (always 0) with one
     index per row of the view.
     """
 
@@ -32,14 +32,14 @@ class Index:
 
 
 def index_rows(source: TensorView) -> int:
-    """Number of indices in a vector offset; checks it first."""
+    """The number of indices in a vector offset, after checking it."""
     if source.storage.buffer != "sbuf" or source.dtype not in ("int32", "uint32") or source.ndim != 2:
         raise SimulatorError(f"vector_offset {source!r}: need a 2-d int32 or uint32 tile in SBUF", rule=19)
     return source.size
 
 
 def index_source(index: Any, tensor: TensorView, what: str) -> Any:
-    """A scalar index into a tensor, checked: a register, or a (1, 1) integer tile in SBUF."""
+    """The scalar index, after checking it: a register, or a (1, 1) integer tile in SBUF."""
     if isinstance(index, VirtualRegister):
         if tensor.on_chip and isinstance(index, NkiScalar) and index.dtype == WIDE:
             raise SimulatorError(f"{what}: an int64 scalar addresses HBM only; load an int32 scalar", rule=19)
@@ -60,7 +60,7 @@ def access_pattern(
     indirect_dim: int,
     dtype: Any,
 ) -> View:
-    """``tensor.ap(...)``: a pattern over the storage, not over the view it is called on."""
+    """``tensor.ap(...)``: a pattern over the storage, not over the view ``tensor``."""
     name = tensor.dtype if dtype is None else dtype_name(dtype)
     try:
         pairs = [(int(step), int(count)) for step, count in pattern]
@@ -102,7 +102,7 @@ def access_pattern(
 
 
 def _out_of_bounds(view: TensorView) -> str | None:
-    """Why the static part of a pattern leaves the storage or, on chip, its partitions; None if it does not."""
+    """Message if the static part of a pattern leaves the storage or, on chip, its partitions; otherwise None."""
     row = view.row_elements
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
     if view.on_chip:
@@ -133,7 +133,7 @@ def scalar_value(index: Index) -> int:
 
 
 def vector_values(view: TensorView) -> Array:
-    """Indices of the rows of the view, in order (column-major over the index tile)."""
+    """Indices of the view's rows in order (column-major over the index tile)."""
     assert view.index is not None
     values: Array = view.index.source.array().T.reshape(-1)[: view.shape[0]].astype(np.int64)
     return values
@@ -163,7 +163,7 @@ def resolve_scalar(view: View, skip: bool) -> View | None:
 
 
 def rows_of(view: View, skip: bool) -> tuple[View, Array, Array]:
-    """The table whose rows a vector index selects, the row numbers, and which of them are in bounds."""
+    """The table from which a vector index selects rows, the row numbers, and the mask of those in bounds."""
     assert view.index is not None
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
     stride = view.index.stride
@@ -200,7 +200,7 @@ def gather(view: TensorView, skip: bool) -> Array:
 
 
 def scatter(view: TensorView, values: Array, skip: bool) -> None:
-    """Store values into an indirect view. Rows that repeat with different values have no defined result."""
+    """Store values into an indirect view; refuse to write different values to one row."""
     assert view.index is not None
     if view.index.kind == "scalar":
         at = resolve_scalar(view, skip)
@@ -214,7 +214,7 @@ def scatter(view: TensorView, values: Array, skip: bool) -> None:
 
 
 def refuse_conflicts(rows: Array, values: Array | None) -> None:
-    """Refuse a row that is named twice; if ``values`` are given, only one that gets different values."""
+    """Refuse a repeated row; if ``values`` are given, only one with different values."""
     order = np.argsort(rows, kind="stable")
     repeated = np.flatnonzero(rows[order][1:] == rows[order][:-1])
     for place in repeated:

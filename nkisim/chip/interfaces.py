@@ -1,4 +1,4 @@
-"""What lower modules of ``chip`` need of tensors, runs and launches, which are defined above them."""
+"""Protocols of tensors, runs and launches for the modules of ``chip`` below the ones that define them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nkisim.hardware import Hardware
 
 
 class RelaxedRules(Protocol):
-    """The rules that a run relaxes, and its notes."""
+    """The relaxed rules and the notes of a run."""
 
     rules: Mapping[int, Any]
     notes: dict[Note, None]
 
 
 class RunState(RelaxedRules, Protocol):
-    """What the checks of the compiler's backend read of a run (``context.Run``)."""
+    """The attributes of a run (``context.Run``) that the checks in ``backend`` read."""
 
     hardware: Hardware
     mode: Any
@@ -32,7 +32,7 @@ class RunState(RelaxedRules, Protocol):
 
 
 class LaunchState(Protocol):
-    """What the cores of a launch share (``run.launch.Launch``)."""
+    """State that the cores of a launch share (``run.launch.Launch``)."""
 
     cores: Any
     ownership: Any

@@ -1,4 +1,4 @@
-"""Storage on the device: its bytes, which of them are written, and how much of the chip is in use."""
+"""Storage on the device: its bytes, the mask of written bytes, and the peak memory use of the chip."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 CACHE_RATIO = 4  # bytes of float32 copies per byte of a tile: one copy of an 8-bit tile
-HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory; the shadow mask refuses reads of it
+HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory, which may not be read before it is written
 OTHER_FLOAT, OTHER_INTEGER = 32.0, 0x31  # fresh memory of a second run, to compare outputs; every float type has 32
 
 
 class Marks:
-    """A set of elements of one storage: none, all, or those in a shadow mask.
+    """A set of elements of one storage: none, all, or the elements in a mask.
 
-    The mask exists only while the set is partial, so that whole-tile writes cost nothing.
+    The mask exists only while the set is partial, so that whole-tile writes need no mask.
     """
 
     __slots__ = ("_mask", "_missing", "_nbytes", "_unit")
@@ -43,7 +43,7 @@ class Marks:
         return self._missing == 0
 
     def add(self, tensor: TensorView, where: Mask | None = None) -> None:
-        """Add the tensor's elements to the set, or only those where ``where`` is true."""
+        """Add the tensor's elements to the set, or only the elements with ``where`` true."""
         if not self._missing:
             return
         if where is None and tensor.index is None and tensor.covers_storage:
@@ -61,7 +61,7 @@ class Marks:
             self._mask = None
 
     def discard(self, tensor: TensorView) -> None:
-        """Take the tensor's elements out of the set."""
+        """Remove the tensor's elements from the set."""
         if self._missing == self._nbytes // self._unit:
             return
         if tensor.index is None and tensor.covers_storage:
@@ -73,7 +73,7 @@ class Marks:
         self._recount(tensor, -before)
 
     def _recount(self, tensor: TensorView, gained: int) -> None:
-        """Update the number of missing entries; for a view that repeats elements, count the whole mask."""
+        """Update the number of missing entries; if the view repeats elements, count the whole mask."""
         assert self._mask is not None
         if tensor.distinct:
             self._missing -= gained
@@ -89,7 +89,7 @@ class Marks:
         return bool(self._view(tensor).all())
 
     def touches(self, tensor: TensorView) -> bool:
-        """Whether some element of the tensor is in the set."""
+        """Whether any element of the tensor is in the set."""
         if not self._missing:
             return True
         if self._mask is None:
@@ -102,22 +102,22 @@ class Marks:
         return not bool((mine.any(-1) & ~its.all(-1)).any())
 
     def mask(self, tensor: TensorView) -> Mask:
-        """Which elements of the tensor are in the set, in the tensor's shape."""
+        """Mask, in the tensor's shape, of its elements in the set."""
         return self._view(tensor).copy()
 
     def rows(self, table: TensorView, rows: Array) -> Mask:
-        """For each of the given rows of a table, whether all its elements are in the set."""
+        """For each given row of a table, whether all its elements are in the set."""
         entries = self._view(table)[rows]
         return np.asarray(entries.all(axis=tuple(range(1, entries.ndim))))
 
     def add_rows(self, table: TensorView, rows: Array) -> None:
-        """Put the given rows of a table into the set."""
+        """Add the given rows of a table to the set."""
         self._view(table)[rows] = True
         assert self._mask is not None
         self._missing = self._mask.size - int(np.count_nonzero(self._mask))
 
     def first_missing(self, tensor: TensorView) -> tuple[int, ...]:
-        """Coordinates in the tensor of its first element that is not in the set."""
+        """Coordinates of the tensor's first element outside the set."""
         if self._mask is None:
             return (0,) * len(tensor.shape)
         outside = ~self._view(tensor)
@@ -125,7 +125,7 @@ class Marks:
         return tuple(int(i) for i in place[: len(tensor.shape)])
 
     def _view(self, tensor: TensorView) -> Mask:
-        """The mask entries of a tensor, in its shape, with a further axis if an element has several entries."""
+        """The mask entries of a tensor in its shape, with one more axis if an element has several entries."""
         itemsize = tensor.itemsize
         if self._mask is None:
             unit = min(self._unit, itemsize)
@@ -147,8 +147,8 @@ class Marks:
 class Storage:
     """One allocation: ``partitions`` rows of ``row_bytes`` bytes on chip, one row in HBM.
 
-    ``data`` is None in trace-only mode. ``written`` holds the elements whose value is defined,
-    ``products`` (PSUM only) those whose last write was a matrix product.
+    ``data`` is None in trace-only mode. ``written`` is the set of elements with a defined value,
+    ``products`` (PSUM only) the set of elements last written by a matrix product.
     """
 
     __slots__ = (
@@ -188,9 +188,9 @@ class Storage:
         self.argument = False  # whether it is an argument of the launch
         self.scope: Any = None  # the iteration of a device loop in which it was allocated
         self.loop: Any = None  # the device loop that uses it, if it is PSUM
-        self.chains: dict[Any, int] = {}  # PSUM regions of unread sums, and the products in each
+        self.chains: dict[Any, int] = {}  # PSUM region of each unread sum -> its number of products
         self.collective = ""  # the first collective that reads or writes it
-        self.copied = -1  # meetings of the cores before the last copy into it; -1: none
+        self.copied = -1  # number of core meetings before the last copy into it; -1: no copy yet
         self.reused = False  # whether an instruction has read sums of products from it
         nbytes = self.partitions * self.row_bytes
         self.written = Marks(nbytes, itemsize, written)
@@ -202,14 +202,14 @@ class Storage:
         return self.partitions * self.row_bytes
 
     def remember(self, key: Any, copy: Array) -> None:
-        """Keep a float32 copy of a view, while all copies together stay near the size of the tile."""
+        """Keep a float32 copy of a view; drop the others if all would exceed CACHE_RATIO times the tile."""
         if sum(c.nbytes for c in self.cache.values()) + copy.nbytes > CACHE_RATIO * self.nbytes:
             self.cache.clear()
         self.cache[key] = copy
 
 
 def fresh(shape: tuple[int, ...], dtype: str, other: bool = False) -> Array:
-    """Bytes of a new allocation: NaN for floats and a pattern for integers, or the values of a second run."""
+    """Bytes of a new allocation: NaN (floats) or a pattern (integers); with ``other``, the values of a second run."""
     storage = STORAGE[dtype]
     size = _product(shape)
     if is_float(dtype) and dtype not in PACKED:
@@ -229,10 +229,10 @@ def check_capacity(
 ) -> tuple[int, int]:
     """Peak SBUF bytes per partition and peak PSUM banks over the instructions' order.
 
-    An allocation is live from the first instruction that uses it to the last. Every tensor takes its bytes in all
-    partitions: the compiler does not pack narrow tensors side by side. For memory beyond the target's it calls
-    ``beyond`` with a message and a place: the compiler may spill SBUF. Tensors placed by hand on the same bytes are a
-    SimulatorError.
+    An allocation is live from the first instruction that uses it to the last. Every tensor occupies its bytes in all
+    partitions: the compiler does not pack narrow tensors side by side. If the peak exceeds the target's memory,
+    ``beyond`` is called with a message, file and line, because the compiler may spill SBUF. Raises SimulatorError if
+    two live tensors placed by hand overlap.
     """
     _refuse_overlaps([a for a in allocations if a.address is not None and a.first >= 0])
     sbuf, where = _peak([a for a in allocations if a.buffer == "sbuf"], lambda a: a.bytes_per_partition)
@@ -259,10 +259,10 @@ def check_capacity(
 
 
 def packed(allocations: Sequence[Allocation]) -> int:
-    """The most PSUM banks in use at a time, if tensors share banks.
+    """The peak number of PSUM banks in use if tensors share banks.
 
-    A tensor of up to a bank lies within one, beside others; a larger one takes whole banks. A user's kernel with twelve
-    live tensors ran on trn1 and trn2 (docs/hardware.md#memory). At each time the largest tensors are placed first.
+    Tensors of at most a bank share banks without crossing them; a larger tensor uses whole banks. A user's kernel with
+    twelve live tensors ran on trn1 and trn2 (docs/hardware.md#memory). The largest tensors are placed first.
     """
     changes: dict[int, Counter[int]] = {}
     for a in allocations:
@@ -279,7 +279,7 @@ def packed(allocations: Sequence[Allocation]) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _banks_of(sizes: tuple[int, ...]) -> int:
-    """Banks that tensors of so many bytes take, the largest first."""
+    """Number of banks for tensors of the given bytes, in descending order."""
     room: list[int] = []
     for nbytes in sizes:
         found = next((place for place, rest in enumerate(room) if nbytes <= rest), None)
@@ -296,7 +296,7 @@ def psum_banks(nbytes: int) -> int:
 
 
 def _refuse_overlaps(placed: Sequence[Allocation]) -> None:
-    """Refuse two tensors placed by hand on the same bytes and live at the same time."""
+    """Refuse two tensors that were placed by hand on the same bytes and are live at the same time."""
     order = sorted(placed, key=lambda a: a.first)
     for position, a in enumerate(order):
         for b in order[position + 1 :]:
@@ -321,7 +321,7 @@ def _refuse_overlaps(placed: Sequence[Allocation]) -> None:
 
 
 def _peak(allocations: Sequence[Allocation], need: Any) -> tuple[int, list[Allocation]]:
-    """Largest sum of needs over time, and the allocations live at that time, in order of allocation."""
+    """Peak of the summed ``need`` over time, and the allocations live at the peak in order of allocation."""
     events: dict[int, int] = {}
     for a in allocations:
         if a.first >= 0:

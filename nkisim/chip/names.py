@@ -6,7 +6,7 @@ from enum import Enum, IntEnum
 
 
 class MemoryRegion(Enum):
-    """Where a tensor lives."""
+    """The memory of a tensor."""
 
     sbuf = "sbuf"
     psum = "psum"
@@ -27,7 +27,7 @@ class engine(Enum):
 
 
 class reduce_cmd(Enum):
-    """What an instruction does with the engine's accumulator registers."""
+    """The effect of an instruction on the engine's accumulator registers."""
 
     idle = 0
     reset = 1
@@ -37,7 +37,7 @@ class reduce_cmd(Enum):
 
 
 class dge_mode(Enum):
-    """Who generates the descriptors of a DMA."""
+    """The unit that generates the descriptors of a DMA."""
 
     unknown = 0
     swdge = 1
@@ -46,7 +46,7 @@ class dge_mode(Enum):
 
 
 class oob_mode(Enum):
-    """What a DMA does with a run-time index out of bounds."""
+    """The effect of an out-of-bounds run-time index on a DMA."""
 
     error = 0
     skip = 1
@@ -60,7 +60,7 @@ class matmul_perf_mode(Enum):
 
 
 class nc_version(IntEnum):
-    """Generations of NeuronCore, in order: kernels compare them."""
+    """NeuronCore generations, ordered because kernels compare them."""
 
     gen2 = 2
     gen3 = 3

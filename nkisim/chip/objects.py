@@ -9,9 +9,9 @@ from typing import Any
 class NKIObject:
     """Fields are the annotations and plain attributes of the class.
 
-    Without an ``__init__`` of its own, a class takes its fields in order or by name, decorated with
-    ``dataclass`` or not. A field that is not given has the class's value, or None
-    (nki-language-guide.rst, "Class Support"). Then ``__post_init__`` runs.
+    A class that defines no ``__init__`` accepts its fields in order or by name, with or without the ``dataclass``
+    decorator. A missing field has the class's value or None (nki-language-guide.rst, "Class Support"). Then
+    ``__post_init__`` runs.
     """
 
     def __init_subclass__(cls) -> None:
@@ -37,7 +37,7 @@ def _initialise(self: NKIObject, *args: Any, **kwargs: Any) -> None:
 
 
 def _defaults(cls: type) -> dict[str, Any]:
-    """Fields of a class and their defaults: annotated ones first."""
+    """Fields of a class and their defaults, annotated fields first."""
     found: dict[str, Any] = {}
     for owner in reversed(cls.__mro__[: cls.__mro__.index(NKIObject)]):
         own = vars(owner)

@@ -1,7 +1,7 @@
-"""The operators of NKI instructions: what each computes, for which values, and on which engines.
+"""The operators of NKI instructions: arithmetic, valid range and engines.
 
-Two tables, both from nki/api/nki.api.shared.rst (Neuron 2.32): ``ALU`` for the arithmetic and bit
-operators of Vector and GpSimd instructions, ``ACTIVATIONS`` for the functions of ScalarEngine.
+Two tables from nki/api/nki.api.shared.rst (Neuron 2.32): ``ALU`` has the arithmetic and bit operators of
+Vector and GpSimd instructions, ``ACTIVATIONS`` the functions of ScalarEngine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GEN4 = 4  # NeuronCore-v4 (trn3)
 class AluOp:
     """One operator of the ALU table.
 
-    ``compute`` takes and returns float32 for arithmetic operators, unsigned bit patterns for bitvec
-    ones; unary operators ignore their second argument. ``identity`` is what an accumulator
-    register is reset to before a reduction, or None if the operator does not reduce.
+    ``compute`` maps float32 to float32 (arithmetic operators) or unsigned bit patterns to unsigned bit
+    patterns (bitvec operators); unary operators ignore the second argument. ``identity`` is the initial
+    value of an accumulator register in a reduction, or None if the operator does not reduce.
     """
 
     name: str
@@ -43,9 +43,9 @@ class AluOp:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """One function of ScalarEngine: float32 in and out, and the range of magnitudes it is fitted on.
+    """One float32 function of ScalarEngine and the range on which the hardware's fit is valid.
 
-    ``low`` and ``high`` bound the valid input (its absolute value when ``symmetric``); outside,
+    ``low`` and ``high`` bound the valid input (its absolute value if ``symmetric``); outside this range
     the hardware returns garbage without an exception. ``table`` names the function table that must be
     loaded first; None if every table contains the function.
     """
@@ -60,7 +60,7 @@ class Activation:
 
     @property
     def bounded(self) -> bool:
-        """Whether part of the float32 line is outside the valid range."""
+        """Whether some float32 values are outside the valid range."""
         return self.high < math.inf
 
     def covers(self, x: Array) -> bool:
@@ -100,7 +100,7 @@ def _relu(x: Array, _: Any = None) -> Array:
 
 
 def _shift(ufunc: np.ufunc) -> Callable[[Array, Any], Array]:
-    """Shifts; callers first refuse shifts by the width or more, which have no documented result."""
+    """A shift; callers refuse shifts by the width or more, which have no documented result."""
 
     def shift(a: Array, b: Any) -> Array:
         result: Array = ufunc(a, np.asarray(b).astype(a.dtype))
@@ -171,7 +171,7 @@ NO_SUCH_INSTRUCTION: Mapping[str, str] = MappingProxyType(
         "fmod": "compute it with multiply, subtract and a cast",
     }
 )
-"""Operators that nki.language names and no engine has, and what to use (release notes of 0.3, known issues)."""
+"""Operators of nki.language that no engine has, and their replacement (release notes of 0.3, known issues)."""
 
 
 # --- activation functions -------------------------------------------------------------------------------
@@ -179,9 +179,9 @@ NO_SUCH_INSTRUCTION: Mapping[str, str] = MappingProxyType(
 SQRT_HALF = np.float32(math.sqrt(0.5))
 INV_SQRT_2PI = np.float32(1 / math.sqrt(2 * math.pi))
 TANH_SCALE = np.float32(math.sqrt(2 / math.pi))
-TANH_CUBIC = np.float32(0.044715)  # the usual tanh form of GELU (Hendrycks & Gimpel 2016, eq. 2)
-SIGMOID_SCALE = np.float32(1.702)  # the usual sigmoid form (ibid.)
-UNDERFLOW = np.float32(-200)  # below it sigmoid(x) is 0 in float32, and x·sigmoid(x) must be 0, not inf·0
+TANH_CUBIC = np.float32(0.044715)  # the common tanh form of GELU (Hendrycks & Gimpel 2016, eq. 2)
+SIGMOID_SCALE = np.float32(1.702)  # the common sigmoid form (ibid.)
+UNDERFLOW = np.float32(-200)  # below it sigmoid(x) is 0 in float32; the clip makes x·sigmoid(x) 0 instead of inf·0
 HALF, ONE = np.float32(0.5), np.float32(1)
 
 
@@ -266,7 +266,7 @@ def _erf_dx(x: Array) -> Array:
 
 
 def _sin_outside(x: Array) -> Array:
-    """ScalarEngine's sine outside [-pi, pi]: it continues the cubic of its last segment.
+    """ScalarEngine's sine outside [-pi, pi]: the cubic of the last segment, continued.
 
     The documentation says "extrapolates a cubic" and gives sin(9.0) = 27.65, which is the Taylor
     cubic about the nearer end of the range.
@@ -277,7 +277,7 @@ def _sin_outside(x: Array) -> Array:
 
 
 def _table(name: str, compute: Callable[[Array], Array], **options: Any) -> Activation:
-    """A function with its own table: AWS does not say which functions share a table."""
+    """A function with its own table: AWS does not document which functions share one."""
     return Activation(name, compute, table=name, **options)
 
 

@@ -1,4 +1,4 @@
-"""The record of an instruction, which cost model, lint and timeline read."""
+"""The record of instructions that cost model, lint and timeline read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Buffer = Literal["sbuf", "psum", "hbm"]
 class Region:
     """The part of one allocation that an operand touches: a box of partitions by a range of bytes.
 
-    ``start`` and ``stop`` bound the bytes used inside one partition (for HBM: inside the whole
-    allocation). For a strided operand they are its hull; dependencies are computed from it.
+    ``start`` and ``stop`` bound the bytes inside one partition (for HBM: inside the whole allocation).
+    For a strided operand they are its hull, from which dependencies are computed.
     """
 
     storage: int  # number of the allocation within one run
@@ -39,7 +39,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction as issued, with all that its cost and its legality depend on."""
+    """One instruction as issued, with all inputs to its cost and its checks."""
 
     opcode: str  # the nisa name: "nc_matmul"
     engine: Engine
@@ -48,7 +48,7 @@ class Instruction:
     reads: tuple[Operand, ...]
     writes: tuple[Operand, ...]
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Arguments that are not tensors, and facts found while executing, by name:
+    """Arguments other than tensors, and properties found during execution, by name:
     op, op0, accumulate, perf_mode, table, dge, descriptors, descriptor_bytes, indirect ..."""
 
 
@@ -66,18 +66,18 @@ class Allocation:
     line: int
     first: int  # index of the first instruction that uses it
     last: int  # index of the last one
-    address: tuple[int, int] | None = None  # (partition, byte) where the kernel placed it by hand
-    loop: int | None = None  # the place in Trace.loops of the innermost loop in whose body it was made
+    address: tuple[int, int] | None = None  # (partition, byte) if the kernel placed it by hand
+    loop: int | None = None  # index in Trace.loops of the innermost loop whose body allocated it
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A device loop (nl.fori_loop, nl.while_loop): its body is recorded once.
 
-    Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in all, counting every iteration of
-    the loops around this one; None if only the device knows the trip count. An instruction inside several
-    loops counts with the innermost. The instruction count of a program is ``len(instructions)``: device
-    loops are not unrolled, but those with constant ``bounds`` may be (price/written_out.py).
+    Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in total, including every iteration of
+    enclosing loops; None if the trip count is known only at run time. An instruction inside several loops
+    belongs to the innermost. The instruction count of a program is ``len(instructions)``: device loops are
+    not unrolled, but loops with constant ``bounds`` may be (price/written_out.py).
     """
 
     first: int
@@ -90,11 +90,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A doubt that arose during execution, for the lint's report."""
+    """A doubt found during execution, for the lint's report."""
 
     file: str
     line: int
-    rule: int  # a number of rules.RULES
+    rule: int  # a key of rules.RULES
     message: str
 
 
@@ -103,7 +103,7 @@ class Trace:
     """One simulated launch of one kernel on one core."""
 
     kernel: str
-    target: str  # a name in hardware.MACHINES
+    target: str  # a key of hardware.MACHINES
     instructions: tuple[Instruction, ...]
     allocations: tuple[Allocation, ...]
     core: int = 0

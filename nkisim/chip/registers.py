@@ -1,4 +1,4 @@
-"""Run-time scalars: registers for loads, stores and addresses, and NKI 0.7's scalars, which also compute."""
+"""Run-time scalars: registers for loads, stores and addresses, and NKI 0.7's scalars, which compute."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ HALF: Mapping[str, int] = MappingProxyType({"int32": 2**31, "int64": 2**63})  # 
 
 
 class VirtualRegister:
-    """A 32-bit scalar of the device; None while its value is unknown (trace-only mode).
+    """A 32-bit scalar of the device; its value is None if unknown (trace-only mode).
 
-    Python sees no value: ``if``, ``while``, ``range``, ``int`` and arithmetic raise, as they do when
+    Python cannot use the value: ``if``, ``while``, ``range``, ``int`` and arithmetic raise, as they do when
     a kernel is traced for hardware. Use it in ``ap(scalar_offset=...)``, ``select``, ``nl.ds``,
     ``nl.fori_loop`` bounds and the register instructions.
     """
@@ -50,8 +50,9 @@ class VirtualRegister:
 class NkiScalar(VirtualRegister):
     """An integer of 32 or 64 bits that the device computes with (NKI 0.7, tracing front end): only + - *, which wrap.
 
-    A result has the width of its operands, which must agree. The front end records a comparison of 32 bits, but nothing
-    takes its result; one of 64 bits is refused. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
+    A result has the width of its operands, which must agree. The front end records a 32-bit comparison, but no
+    instruction accepts its result; it refuses a 64-bit comparison.
+    Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
     """
 
     __slots__ = ("dtype",)

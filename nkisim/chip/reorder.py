@@ -1,4 +1,4 @@
-"""Reorder mode: instructions wait in a window and execute in a random order that respects every dependency."""
+"""Reorder mode: queued instructions execute in a random order that respects every dependency."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from nkisim.chip.record import Region
 
-WINDOW = 256  # instructions that may overtake each other; it also bounds the tiles that are kept
+WINDOW = 256  # number of queued instructions; it also bounds the memory for their tiles
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An instruction that is issued but not executed, and the instructions that must precede it."""
+    """An issued instruction that has not been executed, and its predecessors."""
 
     execute: Callable[[], None]
     after: list[Pending] = field(default_factory=list)
@@ -23,8 +23,8 @@ class Pending:
 
 
 class Scheduler:
-    """Executes instructions in a random order. Dependencies are overlaps of the recorded regions, as in the cost
-    model: if a result changes with the order, an instruction uses memory outside its operands' regions."""
+    """Executes instructions in a random order. As in the cost model, recorded regions that overlap are dependencies.
+    If a result changes with the order, an instruction uses memory outside its operands' regions."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng

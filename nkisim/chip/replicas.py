@@ -1,4 +1,4 @@
-"""Runs one kernel on several ranks, each with its own memory, between which nki.collectives moves data."""
+"""Runs one kernel on several ranks. Each has its own memory; nki.collectives moves data between ranks."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def run_ranks(
     seed: int = 0,
     rules: Mapping[int, Strictness] | None = None,
 ) -> list[Result]:
-    """Run a kernel as ranks 0, 1, ...: once for each element of ``arguments``, which holds its positional arguments.
+    """Run a kernel as ranks 0, 1, ...: once for each element of ``arguments``, a tuple of positional arguments.
 
-    Ranks share only what collectives move. Raises the first SimulatorError of any rank, including a
-    deadlock (ranks that wait for each other).
+    Only collectives move data between ranks. Raises the first SimulatorError of any rank, including a
+    deadlock (ranks wait for each other).
     """
     ranks = CoreGroup(len(arguments), seed if mode == "reorder" else None)
 

@@ -1,7 +1,7 @@
-"""Shared HBM of two cores: two accesses to the same bytes need a meeting of the cores between them.
+"""Shared HBM of two cores: conflicting accesses of both cores need a meeting between them.
 
-Cores meet in sendrecv and core_barrier, and each counts its meetings. While the counts of both cores agree, nothing
-orders their accesses: the other core may neither use bytes that one has written nor write bytes that it has read.
+Cores meet in sendrecv and core_barrier, and each counts its meetings. While both counts agree, the accesses are
+unordered: if one core wrote bytes, the other may not use them; if one core read bytes, the other may not write them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ MEETINGS = frozenset({"sendrecv", "core_barrier"})
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """A write to bytes that the other core has used: no race if it leaves every byte unchanged."""
+    """A write to bytes that the other core has used. It is no race if every byte stays unchanged."""
 
     message: str
     views: tuple[NkiTensor, ...]
 
 
-Touched = dict[tuple[int, int], tuple[int, Marks]]  # by storage and core: its meetings, the elements used since
+Touched = dict[tuple[int, int], tuple[int, Marks]]  # (storage, core) -> (meetings of the core, elements used since)
 
 
 @dataclass(slots=True)
 class Ownership:
-    """Which elements of shared storage each core has read and written since the cores last met."""
+    """The elements of shared storage that each core has read and written since the last meeting."""
 
     read: Touched = field(default_factory=dict)
     written: Touched = field(default_factory=dict)
 
     def check(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> str | None:
-        """Record a read. Returns what is wrong with it, or None.
+        """Record a read. Returns the message of a conflict, or None.
 
         A core may read what it wrote itself: if the other core also wrote it, both wrote equal bytes (see ``claim``).
         """
@@ -46,7 +46,7 @@ class Ownership:
         return why
 
     def claim(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> list[Contested]:
-        """Record a write. Returns the parts of it that must leave the bytes unchanged."""
+        """Record a write. Returns its parts that must leave the bytes unchanged."""
         found = [
             _conflict(touched, verb, tensor, role, core, meetings, skip)
             for touched, verb in ((self.written, "writes"), (self.read, "reads"))
@@ -60,7 +60,7 @@ def _conflict(
     touched: Touched, verb: str, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool,
     own: Marks | None = None,
 ) -> str | None:  # fmt: skip
-    """The message for an access to bytes that the other core, and not this one, has used since the last meeting."""
+    """The message for an access to bytes that only the other core has used since the last meeting."""
     for (storage, owner), (count, marks) in touched.items():
         if storage != tensor.storage.ident or owner == core or count != meetings:
             continue
@@ -84,7 +84,7 @@ def _remember(touched: Touched, tensor: NkiTensor, core: int, meetings: int, ski
 
 
 def _static(tensor: NkiTensor, skip: bool) -> Iterator[NkiTensor]:
-    """The views without run-time indices that together make up ``tensor``."""
+    """Views without run-time indices that together cover ``tensor``."""
     if tensor.index is None:
         yield tensor
     elif tensor.index.kind == "scalar":

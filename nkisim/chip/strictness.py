@@ -1,4 +1,4 @@
-"""How strictly a run keeps each rule: "strict" refuses, "warn" notes, "off" ignores, "propagate" follows garbage."""
+"""Strictness of each rule in a run: "strict" refuses, "warn" notes, "off" ignores, "propagate" tracks garbage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from nkisim.chip.interfaces import RelaxedRules
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
-BEYOND = 11  # on-chip memory beyond the target's
+BEYOND = 11  # more on-chip memory than the target has
 UNINITIALISED = 16
-BACKEND = range(40, 59)  # rules of the compiler's backend, most of them undocumented
-# Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
+BACKEND = range(40, 59)  # rules of the compiler's backend, mostly undocumented
+# A run may continue after breaking these rules: the consequence is known, or the rule concerns only the program.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",
     BEYOND: "tensors beyond SBUF are spilled, and PSUM has as many banks as they need",
@@ -25,7 +25,7 @@ OPTIONAL: Mapping[int, str] = {
     37: "cores run one after the other",
     **dict.fromkeys(BACKEND, "the program runs as Python reads it"),
 }
-"""Rules that can be relaxed, and what a run then does."""
+"""Rules that can be relaxed, and the behaviour of a run that relaxes them."""
 
 
 def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
@@ -42,7 +42,7 @@ def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
 
 
 def refuse(run: RelaxedRules, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
-    """Raise, note or ignore a breach of ``rule``, as the run is set."""
+    """Raise, note or ignore a violation of ``rule``, according to the settings of the run."""
     mode = run.rules.get(rule, "strict")
     if mode == "strict":
         raise SimulatorError(message, rule=rule, file=file, line=line)
@@ -51,6 +51,6 @@ def refuse(run: RelaxedRules, rule: int, message: str, file: str | None = None, 
 
 
 def doubt(run: RelaxedRules, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
-    """Note a doubt or a relaxed breach, at the kernel's current line unless another is given."""
+    """Note a doubt or a violation of a relaxed rule, by default at the kernel's current line."""
     place = source_location() if file is None or line is None else (file, line)
     run.notes[Note(*place, rule, message)] = None

@@ -1,8 +1,8 @@
-"""NkiTensor: storage on the device seen through a strided view, with the view rules of NKI 0.6.
+"""NkiTensor: a strided view of storage on the device, with the view rules of NKI 0.6.
 
 Element (i0, i1, ...) of a view is element ``offset + sum(strides[k] * i_k)`` of its storage, counted in
-elements of the view's dtype (nki-language-guide.rst, "Anatomy of a tensor"). On chip the storage is
-``partitions`` rows of equal length and dimension 0 walks the rows.
+elements of the view's dtype (nki-language-guide.rst, "Anatomy of a tensor"). On chip the storage has
+``partitions`` rows of equal length, and dimension 0 indexes the rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_DIMS = 5  # of a view (nki-language-guide.rst)
 class NkiTensor:
     """A view of one storage.
 
-    Read its values inside an instruction's ``compute`` with ``read()`` (storage dtype, a view without
-    a copy unless indirect) or ``float32()``; store with ``write(array)``, which converts to the view's
-    dtype. All view methods share the storage.
+    Inside an instruction's ``compute``, read values with ``read()`` (storage dtype, no copy unless indirect)
+    or ``float32()``, and store them with ``write(array)``, which converts to the view's dtype. Views
+    share the storage.
     """
 
     __slots__ = (
@@ -61,8 +61,8 @@ class NkiTensor:
         self._covers: bool | None = None
         self._region: Region | None = None
         self._operand: Operand | None = None
-        self.fault = fault  # why no instruction may touch it: a view out of range, which may be made and left unused
-        self.checked = False  # by the instruction funnel, once per view
+        self.fault = fault  # message if the view is out of range, which only its use refuses
+        self.checked = False  # set by context.issue, which checks each view once
         if len(shape) > MAX_DIMS:
             raise SimulatorError(f"a view of {len(shape)} dimensions {shape}: at most {MAX_DIMS}", rule=12)
 
@@ -85,12 +85,12 @@ class NkiTensor:
 
     @property
     def base_tensor(self) -> NkiTensor:
-        """The tensor of which this is a view. nki-library reads it of its arguments; the documentation lacks it."""
+        """The tensor that this view was made from; undocumented, but nki-library reads it on its arguments."""
         return whole(self.storage)
 
     @property
     def data(self) -> NkiTensor:
-        """This tensor: NKI 0.7 asks tensors for it as it asks grids of tiles."""
+        """This tensor: NKI 0.7 reads ``data`` on tensors as on grids of tiles."""
         return type(self)._itself(self)
 
     @property
@@ -121,7 +121,7 @@ class NkiTensor:
 
     @property
     def distinct(self) -> bool:
-        """True when no element of storage appears twice in the view."""
+        """True if no element of storage appears twice in the view."""
         reach = 0
         for stride, extent in sorted(zip(self.strides, self.shape, strict=True)):
             if extent > 1:
@@ -132,7 +132,7 @@ class NkiTensor:
 
     @property
     def covers_storage(self) -> bool:
-        """True when the view shows every element of its storage exactly once."""
+        """True if the view has every element of its storage exactly once."""
         if self._covers is None:
             whole = self.index is None and self.size * self.itemsize == self.storage.nbytes
             self._covers = whole and self.distinct
@@ -187,7 +187,7 @@ class NkiTensor:
         return f"NkiTensor({self.name or 'unnamed'}, {self.shape}, {self.dtype}, {self.buffer.value})"
 
     def __bool__(self) -> bool:
-        """True, always: a tensor that is there. Its elements are on the device."""
+        """Always True: the tensor exists; its elements are on the device."""
         return True
 
     def __iter__(self) -> Any:
@@ -199,13 +199,13 @@ class NkiTensor:
     # --- values, for instructions ---------------------------------------------------------------------
 
     def strided(self, base: Array, unit: int, more: tuple[int, ...] = (), more_strides: tuple[int, ...] = ()) -> Array:
-        """This view's geometry over another flat array, ``unit`` of whose elements stand for one of ours."""
+        """This view's geometry over another flat array, which has ``unit`` elements for each element of the storage."""
         size = base.itemsize
         strides = tuple(s * unit * size for s in self.strides) + tuple(s * size for s in more_strides)
         return np.ndarray(self.shape + more, base.dtype, base, self.offset * unit * size, strides)
 
     def array(self) -> Array:
-        """A NumPy view of the elements, ignoring any index: the statically known part."""
+        """A NumPy view of the elements at the statically known address, ignoring a run-time index."""
         if self._array is None:
             if self.storage.data is None:
                 raise SimulatorError("the value of a tensor was asked for in trace-only mode")
@@ -215,14 +215,14 @@ class NkiTensor:
         return self._array
 
     def read(self, skip: bool = False) -> Array:
-        """The elements in the storage dtype: a view, or a new array when the view is indirect.
+        """The elements in the storage dtype: a view, or a new array if the view is indirect.
 
         ``skip`` gathers zeros for indices out of bounds instead of raising.
         """
         return self.array() if self.index is None else gather(self, skip)
 
     def float32(self) -> Array:
-        """The elements as float32, which is what every engine computes with. Do not write into it."""
+        """The elements as float32, in which every engine computes. Do not write into the result."""
         if self.dtype == "float32" or self.index is not None:
             return to_float32(self.read())
         key = (self.offset, self.shape, self.strides, self.dtype)
@@ -234,7 +234,7 @@ class NkiTensor:
         return cached
 
     def write(self, values: Array, skip: bool = False) -> None:
-        """Store values of this shape, or of as many elements, converted to this dtype."""
+        """Store values of this shape or size, converted to this dtype."""
         if self.storage.cache:
             self.storage.cache.clear()
         values = convert(values, self.dtype)
@@ -246,13 +246,13 @@ class NkiTensor:
             scatter(self, values, skip)
 
     def mark(self, where: Array | None = None) -> None:
-        """Declare elements initialised (all, or where the mask says): for instructions that write some."""
+        """Declare all elements, or the elements in the mask, initialised: for instructions that write only some."""
         self.storage.written.add(self, where)
 
     # --- views ----------------------------------------------------------------------------------------
 
     def relaid(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
-        """Another layout over the same storage; keeps dtype, index and, unless given, offset."""
+        """Another layout of the same storage, with this dtype and index and, by default, this offset."""
         start = self.offset if offset is None else offset
         return NkiTensor(self.storage, tuple(shape), tuple(strides), start, self.dtype, self.index, self.fault)
 
@@ -432,7 +432,7 @@ class NkiTensor:
         return result
 
     def view(self, dtype: Any) -> NkiTensor:
-        """Same bytes as another dtype; the last dimension is scaled by the ratio of sizes."""
+        """The same bytes as another dtype; the last dimension is scaled by the ratio of item sizes."""
         name = dtype_name(dtype)
         if self.index is not None:
             raise SimulatorError("view(dtype) after a dynamic select", rule=19)
@@ -470,7 +470,7 @@ class NkiTensor:
 
 
 def _infer(shape: list[int], size: int, what: str) -> list[int]:
-    """Shape with its one -1 replaced, checked against the number of elements."""
+    """The shape with -1 replaced, checked against the number of elements."""
     known = 1
     for extent in shape:
         if not isinstance(extent, (int, np.integer)) or (extent < 1 and extent != -1):

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice:
-    """``nl.ds(start, size)``: ``size`` elements from an integer or a register on."""
+    """``nl.ds(start, size)``: ``size`` elements starting at an integer or a register."""
 
     start: Any
     size: int
 
 
 def _off_partitions(tensor: TensorView, dim: int) -> None:
-    """Partitions are wired to lanes: a run-time index moves along the free dimensions only."""
+    """Refuse a run-time index over partitions: each is wired to a lane."""
     if tensor.on_chip and dim == 0:
         raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
 
 
 def _complete(tensor: TensorView, key: Any) -> list[Any]:
-    """One entry per dimension: ``...`` and missing ones become full slices."""
+    """One entry per dimension: ``...`` and missing entries become full slices."""
     keys = list(key) if isinstance(key, tuple) else [key]
     ellipses = sum(1 for k in keys if k is Ellipsis)
     if ellipses > 1 or len(keys) - ellipses > tensor.ndim:
@@ -45,8 +45,8 @@ def _complete(tensor: TensorView, key: Any) -> list[Any]:
 def resolve_key(tensor: View, key: Any) -> View:
     """``tensor[key]`` for integers, slices, ``...`` and nl.ds (nki-language-guide.rst, "Tensor Indexing").
 
-    On chip an integer keeps the partition dimension at size 1 and never leaves fewer than two
-    dimensions; in HBM it drops its dimension, down to one.
+    On chip an integer keeps the partition dimension with size 1, and the result has at least two
+    dimensions. In HBM an integer removes its dimension; at least one remains.
     """
     keys = _complete(tensor, key)
     drop: list[int] = []
@@ -107,7 +107,7 @@ def resolve_key(tensor: View, key: Any) -> View:
 
 
 def _slice(k: slice, extent: int, dim: int, tensor: TensorView) -> tuple[int, int, int, str | None]:
-    """First element, count, step, and why no instruction may use it: unlike Python's, a slice is not cut short."""
+    """First element, count, step, and the message if it is out of bounds (Python would shorten such a slice)."""
     for bound in (k.start, k.stop, k.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, np.integer))):
             raise SimulatorError(
@@ -129,7 +129,7 @@ def _slice(k: slice, extent: int, dim: int, tensor: TensorView) -> tuple[int, in
 
 
 def merge_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
-    """Extent and stride of the dimensions merged into one, None when memory does not allow it."""
+    """Extent and stride of the dimensions merged into one; None if the layout does not allow it."""
     extent, stride, reach = 1, 1, 0
     for n, s in zip(reversed(shape), reversed(strides), strict=True):
         if n == 1:
@@ -144,10 +144,10 @@ def merge_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, in
 
 
 def reshape_strides(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> list[int] | None:
-    """Strides that show the same elements in the wanted shape, None when no view does.
+    """Strides of the same elements in the wanted shape; None if no view has them.
 
-    Runs of dimensions whose products agree are matched from the outside in; each run of the old shape
-    must be mergeable.
+    Runs of old and new dimensions with equal products are matched from the outermost inwards; each run of
+    the old shape must be mergeable.
     """
     result: list[int] = []
     i = j = 0
