@@ -16,32 +16,32 @@ import numpy as np
 from trnpy._einsum.grammar import Shapes
 from trnpy._settings.tile import area
 
-# Times in units: one is the time in which the kernel for a scalar product of two contiguous float64 lines takes one
-# element, 0.22 ns. All were fitted to 1,900 random contractions of one to four operands, of which 80 % were predicted
-# within 0.65 to 1.16 of their time (one thread of an AMD EPYC, family 26, NumPy 2.4.6, 2026-11-27). Their ratios depend
-# on NumPy's code, which is compiled for SSE on every x86 processor.
-KERNELS: Mapping[str, tuple[float, ...]] = {  # for an element of 8 bytes, of 4 and fewer, complex, float16
+# Times in units of 0.22 ns, the time per element of the kernel for a scalar product of two contiguous float64 lines.
+# All were fitted to 1,900 random contractions of one to four operands; 80 % of the predictions are 0.65 to 1.16 times
+# the measured time (one thread of an AMD EPYC, family 26, NumPy 2.4.6, 2026-11-27). The ratios depend on NumPy's code,
+# which is compiled for SSE on every x86 processor.
+KERNELS: Mapping[str, tuple[float, ...]] = {  # per element of 8 bytes, of at most 4 bytes, complex, float16
     "line": (0.3, 0.15, 1.2, 5.0),  # the sum of one line
     "copy": (0.7, 0.4, 0.8, 6.0),  # one line to a line
     "sum": (0.3, 0.15, 3.2, 6.0),  # a line times a number to a number
     "axpy": (0.8, 0.4, 6.3, 18.0),  # a line times a number to a line
     "dot": (1.0, 0.45, 3.2, 10.0),  # two lines to a number
     "multiply": (1.3, 0.75, 6.0, 24.0),  # two lines to a line
-    "two": (1.9, 2.0, 3.7, 15.0),  # two operands, of other strides
+    "two": (1.9, 2.0, 3.7, 15.0),  # two operands with other strides
     "lines": (1.8, 0.9, 8.0, 28.0),  # three lines to a line
     "three": (2.1, 2.1, 4.8, 16.0),  # three operands to a number
-    "three apart": (2.7, 2.5, 9.0, 25.0),  # three operands to a line, of other strides
+    "three apart": (2.7, 2.5, 9.0, 25.0),  # three operands to a line, with other strides
     "many": (13.0, 13.0, 17.5, 30.0),  # more than three operands
 }
-COLUMNS = {**dict.fromkeys("fiIhHbB", 1), "F": 2, "D": 2, "e": 3}  # of a table's rows; 0 for all others
+COLUMNS = {**dict.fromkeys("fiIhHbB", 1), "F": 2, "D": 2, "e": 3}  # column of KERNELS by dtype; 0 for all others
 CALL = 7_500.0  # parsing the labels and making the iterator
 INNER, OUTER = 13.0, 16.0  # each call of the kernel, and each step of the axes outside the second one
-# Such a step if only one of the two inner axes is summed: the iterator sets up its buffers again.
+# The cost of such a step if only one of the two inner axes is summed, when the iterator sets up its buffers again.
 RESET = 120.0
-CAST = 2.0  # an element of an operand that the iterator converts in a buffer
+CAST = 2.0  # each element of an operand that the iterator converts in a buffer
 LINE_BYTES, PAGE_BYTES = 64, 4096
-# Units by cache size in bytes (of one core, of all cores): for a missed cache line that follows the last one, for an
-# isolated line, and for a jump to another page.
+# Units for each cache size in bytes (of one core, of all cores): for a missed cache line that follows the last one, for
+# an isolated line, and for a jump to another page.
 MISSED = {area(2**17) * 8: (0.6, 3.0, 1.3), area(3 * 2**20) * 8: (1.4, 7.1, 21.0)}
 Axis = tuple[int, tuple[int, ...]]  # extent, and the stride of each operand and of the result
 
@@ -63,7 +63,7 @@ def loop(
 
 
 def natural(a: str, b: str, kept: str, sizes: Mapping[str, int]) -> str:
-    """The labels ``kept`` in the order in which NumPy makes the result of a loop over C-contiguous operands."""
+    """The labels ``kept`` in the order that NumPy gives the result of a loop over C-contiguous operands."""
     shapes = tuple([tuple([sizes[c] for c in labels]) for labels in (a, b)])
     steps: dict[str, list[int]] = {}
     for i, (labels, shape) in enumerate(zip((a, b), shapes, strict=True)):
@@ -102,7 +102,7 @@ def _axes(inputs: tuple[str, ...], output: str, shapes: Shapes, strides: Shapes,
     for i, (labels, shape, own) in enumerate(zip(inputs, shapes, strides, strict=True)):
         for c, n, stride in zip(labels, shape, own, strict=True):
             extents[c] = max(extents.get(c, 1), n)
-            steps.setdefault(c, [0] * len(inputs))[i] += stride if n > 1 else 0  # twice in one operand: its diagonal
+            steps.setdefault(c, [0] * len(inputs))[i] += stride if n > 1 else 0  # a repeated label: the diagonal
     rest = sorted(c for c in extents if c not in output)
     order = _sorted([c for c in (*output, *rest) if extents[c] > 1][::-1], steps)
     found, stride = [], itemsize
@@ -113,7 +113,7 @@ def _axes(inputs: tuple[str, ...], output: str, shapes: Shapes, strides: Shapes,
 
 
 def _sorted(order: list[str], steps: Mapping[str, Sequence[int]]) -> list[str]:
-    """Labels, the innermost first, by an insertion sort like the iterator's: axes no operand has in common stay."""
+    """Labels, the innermost first, sorted by insertion as in the iterator: axes that share no operand stay in place."""
     for i in range(1, len(order)):
         at = i
         for j in range(i - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Contractions: plans of pairwise products of matrices with as few copies as possible, and how they run."""
+"""Contractions: plans of pairwise matrix products with as few copies as possible, and their execution."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _numpy_einsum = np.einsum  # NumPy's own, bound before anything is patched
 Order = Literal["C", "F", "K"]  # of a result; K for any
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 BALANCE = 64  # flops in the time of moving one float64: 80 GF/s and 10 GB/s for one thread; a device has the same ratio
-LAUNCH_FLOPS = 4e5  # flops in the time of one step's overhead
+LAUNCH_FLOPS = 4e5  # flops in the time of the overhead of one step
 
 
 @record()
 class Taken:
-    """The preparation of one operand: drop stretched labels, take diagonals, sum labels that only it has."""
+    """The preparation of one operand: drop stretched labels, extract diagonals, sum labels that only it has."""
 
     index: tuple[int | slice, ...] | None
     subscripts: str | None
@@ -49,7 +49,7 @@ class Taken:
         return a if self.subscripts is None else _numpy_einsum(self.subscripts, a)[...]  # a number as an array
 
     def units(self, labels: str, shape: tuple[int, ...], strides: tuple[int, ...], char: str, dtype: np.dtype) -> float:
-        """Units of ``loop`` for the preparation of an operand, and for the copy of one with gaps, which BLAS needs."""
+        """Units of ``loop`` for preparing an operand, and for the copy that BLAS needs if it has gaps."""
         size = np.dtype(char).itemsize
         if self.index is not None:  # only what remains of it
             kept = [i for i, part in enumerate(self.index) if part != 0]
@@ -65,7 +65,7 @@ class Taken:
         return cast + loop((labels,), output, (shape,), (strides,), dtype.char, dtype.char, dtype.itemsize)
 
 
-@record(eq=False)  # told apart by identity: they are cached
+@record(eq=False)  # compared by identity, because plans are cached
 class Plan:
     """How ``inputs -> output`` is computed: prepare each operand, then compute one product after another."""
 
@@ -75,7 +75,7 @@ class Plan:
     taken: tuple[Taken, ...]
     steps: tuple[Step, ...]
     axes: tuple[int, ...] | None  # axes of the last product in the order of the output
-    loop_flops: float  # operations of one loop over all labels, as NumPy does without a plan
+    loop_flops: float  # operations of one loop over all labels, which NumPy runs without a plan
 
     @property
     def product_flops(self) -> float:
@@ -97,7 +97,7 @@ class Plan:
     def host_s(
         self, rates: HostRates, dtype: np.dtype, strides: grammar.Shapes | None = None, chars: str = ""
     ) -> float:
-        """Predicted seconds of all steps on the host, for operands of these strides and dtypes or in C order."""
+        """Predicted seconds of all steps on the host, for operands of these strides and dtypes, or in C order."""
         shapes = [tuple([self.sizes[c] for c in labels]) for labels in self.inputs]
         strides = strides or tuple([contiguous(shape, dtype.itemsize) for shape in shapes])
         operands = zip(self.taken, self.inputs, shapes, strides, chars or dtype.char * len(shapes), strict=True)
@@ -110,7 +110,7 @@ def plan(
 ) -> Plan:
     """The plan of a contraction. ``optimize`` is the name of a search of opt_einsum, or a path.
 
-    ``host``: only the host follows it.
+    ``host``: only the host runs it.
     """
     sizes = grammar.label_sizes(inputs, output, shapes)
     # An operand of size 1 along a label that is longer elsewhere is constant along it: the label is dropped.
@@ -142,7 +142,7 @@ def _taken(labels: str, shape: tuple[int, ...], kept: str, sizes: Sizes) -> Take
 def _paths(
     reduced: Sequence[str], output: str, sizes: Sizes, optimize: grammar.Optimize
 ) -> Sequence[Sequence[Sequence[int]]]:
-    """opt_einsum's paths: the named one, or that of the fewest flops and that of the fewest flops and elements."""
+    """opt_einsum's paths: the named one, or two: the fewest flops, and the fewest flops and elements."""
     if len(reduced) < 3:
         return [[tuple(range(len(reduced)))]]
     import opt_einsum
@@ -185,9 +185,9 @@ def _steps(
 def contract(
     p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Sequence[Engine], counts: bool = False
 ) -> np.ndarray:
-    """The contraction of ``arrays`` in ``dtype``, each product by its engine; it may be a view of the last product.
+    """The contraction of ``arrays`` in ``dtype``, each product on its engine; it may be a view of the last product.
 
-    ``counts``: the elements are numbers of pairs, and each product must be exact.
+    ``counts``: the elements are numbers of pairs, so each product must be exact.
     """
     left = [taken.of(a, dtype) for taken, a in zip(p.taken, arrays, strict=True)]
     for step, engine in zip(p.steps, engines, strict=True):
@@ -232,7 +232,7 @@ def costed(
 ) -> tuple[Plan, Cost]:
     """The plan and the cost of a contraction of operands of the given shapes and item sizes.
 
-    ``strides`` and dtypes ``chars`` of the operands, if the reference is NumPy's loop over all labels, without a plan.
+    ``strides`` and dtypes ``chars`` of the operands are given if the original function is NumPy's loop without a plan.
     """
     loops = bool(strides)
     p = plan(inputs, output, shapes, optimize)
@@ -292,7 +292,7 @@ def placed(
 def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
     """The engine of each step of a call that goes to ``engine``: the host for steps that a device would slow down.
 
-    If it would slow down each step, none stays on the host: the cost of the call then says so.
+    If it would slow down every step, none stays on the host, so the cost of the call shows that the device is slower.
     """
     if len(p.steps) == 1 or dtype.kind not in "fc":
         return [engine] * len(p.steps)
@@ -313,11 +313,11 @@ class Contraction(Problem):
     out: np.ndarray | None = None
     scalar: bool = True  # whether a result of no dimensions is a scalar
     order: Order = "C"  # of the result: K for any
-    shape: tuple[int, ...] | None = None  # of the result, where it is not the plan's
+    shape: tuple[int, ...] | None = None  # of the result, if it differs from the plan's
 
     @property
     def _product(self) -> bool:
-        """Whether it is one product, whose proof refuses infs and NaNs in operands and result."""
+        """Whether it is one product, whose checksum test rejects infs and NaNs in operands and result."""
         return len(self.plan.steps) == 1 and self.dtype.kind in "fc"
 
     def run(self, engine: Engine) -> Any:
@@ -336,7 +336,7 @@ class Contraction(Problem):
         return result[()] if self.scalar else result
 
     def error(self, result: Any) -> float:
-        """0 if all elements are finite: every product of an engine is proved by itself. NaN if not: NumPy decides."""
+        """0 if all elements are finite, because each product of an engine has its own checksum test; otherwise NaN."""
         return 0.0 if self._product or np.isfinite(result).all() else math.nan
 
     def deliver(self, result: Any) -> Any:
@@ -351,5 +351,5 @@ class Contraction(Problem):
 
 @priced("", lambda x, y, c: (8 * (x.size + y.size + c.size), (True,)))
 def _exact(x: np.ndarray, y: np.ndarray, c: np.ndarray) -> bool:
-    """Whether c is the product of x and y, all of whose elements are numbers of pairs."""
+    """Whether c is the exact product of x and y, whose elements are all numbers of pairs."""
     return integers.agree(*(np.rint(z).astype(np.int32) for z in (x, y, c)))

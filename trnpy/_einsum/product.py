@@ -1,4 +1,4 @@
-"""One product of two labelled operands: its rows, columns and terms, what BLAS reads in place, and the host's call."""
+"""One product of two labelled operands: its rows, columns and terms, the copies for BLAS, and the call on the host."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from trnpy._settings.tile import area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
-# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#machines). One in blocks, which stay in
-# the cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
+# A transposing copy runs at 4 GB/s, a plain one at 30 GB/s (docs/baselines.md#machines). A copy in blocks that stay in
+# the cache adds 0.6 to 1.3 times the time of a plain copy (EPYC, 10 MB, two contractions).
 TRANSPOSES = 8
 STEP_S = 2e-6  # overhead of the views of one product
 VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a vector, with operands in the cache
-# Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
-# AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
+# Multiply-adds up to which OpenBLAS does not pack its operands (its small-matrix kernels for AVX-512). With few columns
+# that is 1.5 to 1.9 times as fast. These kernels use one thread, whatever the number of threads.
 UNPACKED = volume(1_000_000)
 IN_CACHE = area(2**21)  # elements of two vectors, 32 MiB: beyond, one thread of BLAS is no faster than NumPy's loop
-LINE = length(24)  # elements of a line above which one call of BLAS for each is 1.3 to 2.5 times as fast as the loop
+LINE = length(24)  # elements of a line above which one BLAS call per line is 1.3 to 2.5 times as fast as the loop
 NARROW = length(64)  # columns up to which packing takes a third or more of a product
 CACHED = area(2**15)  # elements of an intermediate that a loop writes column by column: 256 KiB, a core's cache
 COPIED = area(2**17)  # elements, 1 MiB: larger copies are made in blocks that stay in a core's cache
@@ -52,9 +52,9 @@ class View:
         return a.swapaxes(-1, -2) if self.flipped else a
 
 
-@record(eq=False)  # told apart by identity: their products are cached
+@record(eq=False)  # compared by identity, because their products are cached
 class Step:
-    """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
+    """One product of two operands, summed over ``inner``, with the labels ``batch``, ``left`` and ``right`` kept."""
 
     operands: tuple[int, int]  # positions in the list of operands that remain to be contracted
     labels: tuple[str, str]  # labels of the two operands
@@ -83,17 +83,17 @@ class Step:
         return f"{self.labels[0]},{self.labels[1]}->{self.result}"
 
     def factors(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The two operands as the left and the right factor of one product of matrices, or of stacks of them."""
+        """The two operands as the left and the right factor of one product of matrices or stacks of matrices."""
         x, y = self.views[0].of(a), self.views[1].of(b)
         return (y, x) if self.turned else (x, y)
 
     @property
     def looped(self) -> bool:
-        """Whether memory bounds the speed on the host, as it does that of NumPy's loop."""
+        """Whether memory bounds the speed on the host, like that of NumPy's loop."""
         return self.loops or self.vector
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
-        """Predicted seconds on the host, of operands in C order."""
+        """Predicted seconds on the host for operands in C order."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         if self.looped:
             return rates.loop_s(self.units(dtype)) + STEP_S
@@ -101,7 +101,7 @@ class Step:
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
 
     def units(self, dtype: np.dtype) -> float:
-        """Units of ``loop`` that NumPy's loop takes, or BLAS's product with a vector."""
+        """The time of NumPy's loop, or of BLAS's product with a vector, in units of ``loop``."""
         if self.loops:
             return self._loop(self.labels, self.wanted, dtype)
         if self.lines:  # each operand in the order of its lines
@@ -112,7 +112,7 @@ class Step:
         return read / VECTOR_GAIN + self.copies(dtype)
 
     def copies(self, dtype: np.dtype) -> float:
-        """Units of ``loop`` that copies of the operands for BLAS take; in blocks that of plain copies."""
+        """The time of copying the operands for BLAS, in units of ``loop``; copies in blocks count as plain copies."""
         total = 0.0
         for labels, view in zip(self.labels, self.views, strict=True):
             if view.copied:
@@ -172,7 +172,7 @@ def _loop(step: Step) -> Product:
 
 
 def _sum_of_all(step: Step) -> Product:
-    """The product of two operands with the same labels, all of them summed; by NumPy's loop if BLAS would copy."""
+    """The product of two operands with the same labels, all of them summed; in NumPy's loop if BLAS would copy."""
     loop, (a_labels, b_labels) = _loop(step), step.labels
     if a_labels == b_labels:
 
@@ -209,7 +209,7 @@ def _in_lines(a: str, b: str, sizes: Sizes) -> str:
 
 
 def _viewed(step: Step, which: int) -> Callable[[np.ndarray], np.ndarray] | None:
-    """The function that makes the view of one of the two operands; None if the operand serves as it is."""
+    """The function that makes the view of one of the two operands; None if the operand needs no view."""
     view, own = step.views[which], (step.left, step.right)[which]
     if step.vector and 1 in view.shape and math.prod(view.shape) == step.extents[1]:
         return lambda a: view.of(a).ravel()  # one axis: BLAS then reads the other operand in place
@@ -276,7 +276,7 @@ def extent(sizes: Sizes, labels: str) -> int:
 
 
 def copied_by_numpy(step: Step, sizes: Sizes) -> int:
-    """Elements of C-contiguous operands that NumPy copies for BLAS. It multiplies no stack of matrices in place."""
+    """Elements of C-contiguous operands that NumPy copies for BLAS; it always copies stacks of matrices."""
     operands = zip(step.labels, (step.left, step.right), strict=True)
     return sum(extent(sizes, x) for x, own in operands if _view(x, step.batch, own, step.inner, sizes).copied)
 
@@ -284,7 +284,7 @@ def copied_by_numpy(step: Step, sizes: Sizes) -> int:
 def product_of(
     at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes, host: bool = False
 ) -> Step:
-    """The product of operands ``a`` and ``b``; ``output``: the wanted order of labels, "" if any will do.
+    """The product of operands ``a`` and ``b``. ``output`` is the wanted order of labels, "" for any order.
 
     ``host``: only the host computes it, so that NumPy's loop may choose the order of an intermediate result.
     """
@@ -303,7 +303,7 @@ def product_of(
     if inner and not (batch or left or right):
         lines = _in_lines(a, b, sizes) if a != b else ""
         thin = not lines if a != b else k > IN_CACHE and blas_threads() == 1
-    else:  # worth no copy where one side is thin
+    else:  # a copy does not pay if one side is thin
         lines, thin = "", not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN))
     if thin and not output and host:
         result = natural(a, b, result, sizes)
@@ -331,8 +331,9 @@ def product_of(
         not output,
         copied,
         lines,
-        # Between the cube of as much arithmetic for each element and the cube of as much arithmetic: the time of thin
-        # products is 0.3 to 1.2 times what it says (Haswell and SkylakeX kernels, one thread of an EPYC, 2026-11-27).
+        # The geometric mean of the order of a cubic product with as much arithmetic per element, and of one with as
+        # much arithmetic. The time of thin products is 0.3 to 1.2 times the prediction from it (Haswell and SkylakeX
+        # kernels, one thread of an EPYC, 2026-11-27).
         math.sqrt(3.0 / (1 / m + 1 / k + 1 / n) * (m * k * n) ** (1 / 3)),
         sizes,
     )
@@ -351,7 +352,7 @@ def _oriented(
     elif all(view.flipped or view.axes for view in straight):
         turned = True  # both factors are transposed in memory, so the transposed product reads them in place
     else:
-        # Few rows by many columns, which OpenBLAS multiplies 1.2 to 1.4 times faster than many by few.
+        # Few rows times many columns, which OpenBLAS multiplies 1.2 to 1.4 times faster than many rows times few.
         turned = extent(sizes, right) < extent(sizes, left)
     if not turned:
         return straight, False, batch + left + right
@@ -373,7 +374,7 @@ def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> Vie
 def _cubes(
     a: str, b: str, left: str, inner: str, right: str, batch: str, sizes: Sizes
 ) -> tuple[tuple[View, View], bool, str] | None:
-    """(views, turned, result) if the summed labels lie inside an operand: then it is a stack of matrices in place."""
+    """(views, turned, result) if the summed labels lie inside an operand, which is then read as a stack of matrices."""
     if batch or not inner:
         return None
     for whole, other, own, turned in ((a, b, right, True), (b, a, left, False)):

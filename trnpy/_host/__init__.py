@@ -1,7 +1,7 @@
-"""Ways on the host that are faster than NumPy and SciPy without a device; trnpy works without this folder, too.
+"""CPU fast paths, which are faster than NumPy and SciPy without a device; trnpy also works without this folder.
 
-TABLE names the module of each row, and of each function that is no row's. The entries are in the module's ROUTES. Such
-a module imports no module that makes public functions of rows, because making them reads the table.
+TABLE maps each function that has such a path, with or without a row, to a module; its entries are in the module's
+ROUTES. Such a module must not import a module that makes public functions of rows, because that reads the table.
 """
 
 LINALG = "scipy.linalg."

@@ -1,8 +1,9 @@
-/* Loops over stacks of small matrices, for trnpy/_host/stacks.py: without Python between two matrices.
+/* Loops over stacks of small matrices, for trnpy/_host/stacks.py; no Python code runs between two matrices.
 
-   Each function takes a stack (count, m, n) of float64 or complex128 with any strides, and fills results in C order that
-   the caller has made. It copies one matrix at a time. Matrices of up to OWN rows are computed here, larger ones by
-   SciPy's LAPACK through scipy.linalg.cython_lapack. A function returns 0, or why SciPy must compute the whole stack. */
+   Each function reads a stack (count, m, n) of float64 or complex128 with any strides, and fills results in C order
+   that the caller has allocated. It copies one matrix at a time. Matrices of up to OWN rows are computed here, larger
+   ones in SciPy's LAPACK through scipy.linalg.cython_lapack. A function returns 0, or the reason why SciPy must compute
+   the whole stack. */
 
 #define PY_SSIZE_T_CLEAN
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -20,7 +21,7 @@ enum { BLOCK = 32 }; /* columns of getri's workspace */
 enum { DEGREE = 17 };
 
 #define REACH 0.93        /* as trnpy.linalg._expm.POLYNOMIALS */
-#define LARGEST_NORM 1e30 /* of matrices whose third powers are sure not to overflow */
+#define LARGEST_NORM 1e30 /* of matrices whose third powers cannot overflow */
 #define WELL 1e8          /* as trnpy._host.stacks.WELL */
 #define SAFE (4 * DBL_MIN)
 
@@ -45,7 +46,7 @@ typedef struct {
 
 static double INVERSE_FACTORIALS[DEGREE + 1];
 
-/* A finite sum of x - x proves that all x are finite; four sums at once do not wait for each other. */
+/* If the sum of all x - x is finite, all x are finite. Four independent sums avoid waiting for each addition. */
 static inline int
 all_finite(const double *x, npy_intp count)
 {
@@ -80,7 +81,7 @@ static Potrf dpotrf, zpotrf;
 #define COMPLEX 1
 #include "_stacks_of.h"
 
-/* LAPACK's functions by their addresses in ``capsules``, a mapping. */
+/* LAPACK's functions, from their addresses in the mapping ``capsules``. */
 static PyObject *
 use(PyObject *self, PyObject *capsules)
 {
@@ -126,7 +127,7 @@ fits(PyArrayObject *a, int type, npy_intp elements)
     return 0;
 }
 
-/* Room for ``numbers`` of the stack's type, and its integers; NULL after MemoryError. */
+/* Memory for ``numbers`` of the stack's type and for its integers; NULL after MemoryError. */
 static void *
 room(Stack *s, npy_intp numbers)
 {
@@ -138,7 +139,7 @@ room(Stack *s, npy_intp numbers)
     return memory;
 }
 
-/* Numbers of sizes from 1/2 to 3/2 and any sign: no vector that arises by itself is orthogonal to them. */
+/* Random numbers of magnitude 1/2 to 3/2 and random sign; hardly any vector is orthogonal to them by chance. */
 static void
 make_probe(double *probe, int n)
 {
@@ -295,7 +296,7 @@ lu(PyObject *self, PyObject *args)
     return PyLong_FromLong(status);
 }
 
-/* Sums of products of two vectors, in 16 partial sums that a processor adds beside each other. */
+/* The scalar product of two vectors, in 16 partial sums that a processor adds in parallel. */
 #define DOT(name, type)                                                                          \
     VERSIONS static void name(const type *a, const type *b, npy_intp k, const int32_t *rows,     \
                               const int32_t *columns, npy_intp count, type *out)                 \

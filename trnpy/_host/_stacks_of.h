@@ -1,6 +1,6 @@
-/* The kernels of _stacks.c for one type of number, included once for each: REAL, T, NAME(x), and COMPLEX (0 or 1).
+/* The kernels of _stacks.c, included once for each number type with REAL, T, NAME(x) and COMPLEX (0 or 1).
 
-   Matrices are in C order. LAPACK takes C order for the transpose of the matrix in its own order. */
+   Matrices are in C order, which LAPACK reads as the transpose. */
 
 #if COMPLEX
 #define MADD(z, x, y) ((z).re += (x).re * (y).re - (x).im * (y).im, (z).im += (x).re * (y).im + (x).im * (y).re)
@@ -26,7 +26,7 @@ static inline T NAME(conjugate)(T x)
     x.im = -x.im;
     return x;
 }
-/* 1 / x without overflow on the way: Smith, Commun. ACM 5 (1962), algorithm 116. */
+/* 1 / x without intermediate overflow: Smith, Commun. ACM 5 (1962), algorithm 116. */
 static inline T NAME(reciprocal)(T x)
 {
     T z;
@@ -55,7 +55,7 @@ static inline T NAME(conjugate)(T x) { return x; }
 static inline T NAME(reciprocal)(T x) { return 1 / x; }
 #endif
 
-/* Copy one matrix of a stack to ``a`` (m, n); whether all of its elements are finite. */
+/* Copy one matrix of a stack to ``a`` (m, n); returns whether all of its elements are finite. */
 static inline int NAME(load)(const Stack *s, npy_intp i, T *restrict a)
 {
     const char *from = s->start + i * s->next;
@@ -69,7 +69,7 @@ static inline int NAME(load)(const Stack *s, npy_intp i, T *restrict a)
     return all_finite((const REAL *)a, (npy_intp)s->m * s->n * (1 + COMPLEX));
 }
 
-/* P L U = A by Gauss' elimination with row exchanges, in place; swaps[k] is the row that is exchanged with row k.
+/* P L U = A by Gaussian elimination with row exchanges, in place; swaps[k] is the row that is exchanged with row k.
    Returns the number of zero pivots. Golub & Van Loan, 4th ed., sec. 3.4.1. */
 static inline int NAME(eliminate)(T *restrict a, int m, int n, int *restrict swaps)
 {
@@ -186,7 +186,7 @@ static inline int NAME(hermitian)(const T *a, int n)
     return 1;
 }
 
-/* The factors of ``a`` in place, as ``factor`` or by LAPACK, which then has those of its transpose. */
+/* The factors of ``a`` in place, from ``factor`` or from LAPACK, which factors the transpose. */
 static int NAME(decompose)(T *a, int n, int *swaps)
 {
     if (n <= OWN)
@@ -213,12 +213,12 @@ static int NAME(det)(const Stack *s, char *out)
         }
         result[i] = zeros ? NAME(zero) : product;
         if (!inside)
-            return NOT_FINITE; /* where products leave the range, their order decides */
+            return NOT_FINITE; /* if a product leaves the range, the result depends on the order of factors */
     }
     return status;
 }
 
-/* x (n, k) of each A x = b, and whether SciPy must decide: of matrices with structure, and ill-conditioned ones. */
+/* x (n, k) of each A x = b, and whether SciPy must compute it, because A is structured or ill-conditioned. */
 static int NAME(solve)(const Stack *s, const Stack *right, char *out, npy_bool *doubtful)
 {
     int n = s->n, k = right->n, *swaps = s->integers, info = 0, columns = k + 1;
@@ -264,7 +264,7 @@ static int NAME(solve)(const Stack *s, const Stack *right, char *out, npy_bool *
     return 0;
 }
 
-/* The inverses, exactly Hermitian if their matrices are, and whether SciPy must decide, as of ``solve``. */
+/* The inverses, exactly Hermitian if their matrices are, and whether SciPy must compute them, as in ``solve``. */
 static int NAME(inv)(const Stack *s, char *out, npy_bool *doubtful)
 {
     int n = s->n, *swaps = s->integers, info = 0, room = n * BLOCK;
@@ -305,7 +305,7 @@ static int NAME(inv)(const Stack *s, char *out, npy_bool *doubtful)
     return 0;
 }
 
-/* U or L with A = U^H U or L L^H, of one triangle. Golub & Van Loan, 4th ed., sec. 4.2.5. */
+/* U or L with A = U^H U or L L^H, from one triangle. Golub & Van Loan, 4th ed., sec. 4.2.5. */
 VERSIONS static int NAME(root)(T *restrict a, int n)
 {
     for (int j = 0; j < n; j++) {
@@ -326,7 +326,7 @@ VERSIONS static int NAME(root)(T *restrict a, int n)
     return 0;
 }
 
-/* U or L, in Fortran order as SciPy's. */
+/* U or L, in Fortran order like SciPy's. */
 static int NAME(cholesky)(const Stack *s, char *out, int lower)
 {
     int n = s->n, info = 0;
@@ -361,7 +361,7 @@ static int NAME(cholesky)(const Stack *s, char *out, int lower)
     return 0;
 }
 
-/* A = P L U: ``p`` gets permutations (m,) or, if ``matrices``, matrices of REAL; if it is NULL, L is permuted. */
+/* A = P L U. ``p`` is filled with permutations (m,) or, if ``matrices``, matrices of REAL; if NULL, L is permuted. */
 static int NAME(lu)(const Stack *s, char *p, int matrices, char *l_out, char *u_out)
 {
     int m = s->m, n = s->n, k = m < n ? m : n, *swaps = s->integers, *rows = swaps + k, info = 0;
@@ -441,7 +441,7 @@ static inline double NAME(column_sums)(const T *a, int n)
     return largest;
 }
 
-/* e^A in ``x``, with three more matrices of space: as trnpy.linalg._expm, by Taylor's polynomial of degree 17. */
+/* e^A in ``x``, from Taylor's polynomial of degree 17 as in trnpy.linalg._expm; needs space for three more matrices. */
 static inline int NAME(exponentiated)(const T *restrict a, int n, T *restrict x, T *space)
 {
     T *b = space, *b2 = b + n * n, *b3 = b2 + n * n, *y = b3 + n * n;

@@ -1,8 +1,8 @@
-"""Stacks of small matrices by the loops of ``_stacks.c``; without a C compiler there are none.
+"""Stacks of small matrices, computed in the loops of ``_stacks.c``, which are missing if there was no C compiler.
 
 A stack a is (..., m, n), float64 or complex128. A function returns what SciPy returns, as one array or as a list of
 several, batch dimensions first. It raises Unsupported if SciPy would raise or warn, or if a number is not finite. SciPy
-also computes the matrices that a loop marks: those with structure, and those of conditions above WELL.
+also computes the matrices that a loop marks: structured ones, and ones whose condition number is above WELL.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from trnpy._host.stacks import FIRST, MOST, Result, scipys_inv
 from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import STACK_SIZES
 
-# SciPy's time over the loop's at the sizes STACK_SIZES (AMD EPYC, 2026-11, kernels for Haswell, one thread), rounded
-# down. Both run on one thread at these sizes, so the ratios hold elsewhere better than times would.
+# SciPy's time divided by the loop's time at the sizes STACK_SIZES (AMD EPYC, 2026-11, Haswell kernels, one thread),
+# rounded down. Both run on one thread at these sizes, so ratios carry over to other machines better than times.
 GAINS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {
         "cholesky": (40.0, 7.0, 2.0), "det": (7.0, 2.5, 1.2), "expm": (9.0, 1.0, 0.2), "inv": (6.0, 1.6, 1.25),
@@ -35,7 +35,7 @@ NOT_FINITE = "infs or NaNs, or numbers near the ends of the range"
 
 @functools.cache
 def loops() -> Any:
-    """The compiled loops, which use SciPy's LAPACK; None if they were not compiled, or if its integers are longer."""
+    """The compiled loops, which use SciPy's LAPACK; None if not compiled, or if LAPACK's integers are longer."""
     try:
         found = importlib.import_module("trnpy._host._stacks")
         found.use(importlib.import_module("scipy.linalg.cython_lapack").__pyx_capi__)
@@ -54,9 +54,9 @@ def _refused(status: int) -> None:
 
 
 def _marked(run: Callable[[slice, np.ndarray, np.ndarray], int], results: np.ndarray) -> np.ndarray:
-    """Fill ``results`` (count, ...) by ``run(matrices, results, marks)``; the marks (count,).
+    """Fill ``results`` (count, ...) with ``run(matrices, results, marks)`` and return the marks (count,).
 
-    Unsupported if so many of the first matrices, or of all, are marked that SciPy is to compute the stack.
+    Unsupported if so many of the first matrices, or of all, are marked that SciPy should compute the whole stack.
     """
     count = len(results)
     marks = np.empty(count, bool)
@@ -97,7 +97,7 @@ def lu(a: np.ndarray, permute_l: bool, p_indices: bool) -> Result:
 
 @uncounted
 def inv(a: np.ndarray) -> Result:
-    """The inverses; each is exactly Hermitian if its matrix is, as SciPy's are."""
+    """The inverses; like SciPy's, each is exactly Hermitian if its matrix is."""
     flat = _flat(a, np.result_type(a, np.float64))
     out = np.empty(flat.shape, flat.dtype)
     marks = _marked(lambda part, x, marks: loops().inv(flat[part], x, marks), out)
@@ -154,5 +154,5 @@ RUN: Mapping[str, Callable[..., Result]] = MappingProxyType(
 
 @functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
 def gain(name: str, n: float) -> float:
-    """SciPy's time over the loop's for matrices of size n, by the logarithms of ``GAINS``."""
+    """SciPy's time divided by the loop's for matrices of size n, interpolated in the logarithms of ``GAINS``."""
     return math.exp(float(np.interp(math.log(n), np.log(STACK_SIZES), np.log(GAINS[name]))))

@@ -1,4 +1,4 @@
-"""Routes of NumPy's products: where NumPy loops over elements, products of matrices by BLAS."""
+"""Routes of NumPy's products: matrix products in BLAS replace NumPy's loops over elements."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
 EXACT = frozenset(WITHOUT_BLAS)
-MATRIX_S = 0.15e-6  # of each call of BLAS that NumPy's matmul makes for a stack
-INTEGER_SMALL = volume(1_000_000)  # elements of one operand times those of the other, which are never looked at
-# Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
+MATRIX_S = 0.15e-6  # overhead of each BLAS call that NumPy's matmul makes for a stack
+INTEGER_SMALL = volume(1_000_000)  # product of the operands' sizes below which no route is considered
+# Share of true pairs of bools above which no route is considered: NumPy's loop then stops at the 32nd pair on average.
 DENSE = 1 / 32
 
 
 def _without_blas(a: Any, b: Any) -> bool:
-    """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
+    """Whether NumPy multiplies ``a`` and ``b`` in a loop that is long enough to consider a route."""
     if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
         return False
     if b.ndim == 0:
@@ -55,7 +55,7 @@ def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
-    """Whether NumPy loops over so many products, at most the product of the sizes, that a route may pay."""
+    """Whether NumPy loops over enough products (at most the product of the sizes) for a route to pay."""
     plain = not kwargs and type(args[0]) is str if args else False
     if plain and len(args) == 3:  # without a loop: most calls
         _, a, b = args
@@ -67,7 +67,7 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
     if plain and 2 < len(arrays) == len(args) - 1 and _alike(args[0]) and all(a.flags.c_contiguous for a in arrays):
-        return c_einsum  # one line, which a route can only read more often
+        return c_einsum  # it reads a single line; a route would read it more often
     if {a.dtype.char for a in arrays} <= EXACT:
         return _without_blas(*arrays[-2:])
     return kwargs.get("optimize", False) is False
@@ -85,15 +85,15 @@ def _direct_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..
 
 
 def _look_pyscf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether operands are large enough for a loop over them to be long."""
+    """Whether the operands are large enough for NumPy's loop to be slow."""
     sizes = [a.size for a in args if type(a) is ndarray]
     return len(sizes) > 1 and math.prod(sizes) > SMALL
 
 
 def _exact(problem: Contraction, product: integer.Product, plain: bool = False) -> Contraction:
-    """``problem`` with a route for dtypes that NumPy multiplies in loops; others are BLAS's already.
+    """``problem`` with a route if NumPy multiplies its dtypes in a loop; for all others NumPy already calls BLAS.
 
-    ``plain``: the call's arguments are two matrices and no more, so that its route runs for others of its kind.
+    ``plain``: the call has only two matrices as arguments, so later calls with the same cache key can reuse its route.
     """
     if problem.cost.kind != "integer":
         return problem
@@ -123,13 +123,13 @@ def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: An
         exact = _exact(problem, functools.partial(_einsum, problem.plan.subscripts, optimize=True))
         if (route := exact.route) is None:
             return exact
-        # Neither products nor conversions of float16 warn in NumPy's einsum, as they do in its matmul.
+        # Unlike NumPy's matmul, its einsum does not warn in products and conversions of float16.
         return replace(exact, route=replace(route, run=functools.partial(guards.QUIET.copy().run, route.run)))
     return replace(problem, route=pairwise.route(problem))
 
 
 def _of_pyscf(prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
-    """A product that updates an array, as in BLAS's gemm."""
+    """A product that updates an array, like BLAS's gemm."""
     update = prepare(*args, **kwargs)
     route = pairwise.route(update.product)
     if route is not None:
@@ -140,7 +140,7 @@ def _of_pyscf(prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem
 
 
 def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether looks read dtypes and shapes only: of integers, if they are too few for a route."""
+    """Whether applicability checks read dtypes and shapes only; for integers, whether they are too few for a route."""
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or not all(a.dtype.kind in "iub" for a in arrays[-2:]):
         return True

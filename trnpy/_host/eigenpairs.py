@@ -1,4 +1,4 @@
-"""The routes of scipy.linalg.eigh: stacks, and whole real spectra by divide and conquer."""
+"""The routes of scipy.linalg.eigh: stacks, and divide and conquer for whole real spectra."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 
-# Rows: below, deciding and calling LAPACK step by step, some 25 us, are more than a hundredth of the call.
+# Rows below which the decision and the separate LAPACK calls (about 25 us) cost more than 1 % of the call.
 EVD_LEAST = length(200)
 
 
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A stack, or all of a real spectrum by nobody's special driver."""
+    """A stack, or a whole real spectrum with the default driver."""
     a = args[0] if args else kwargs.get("a")
     if type(a) is not ndarray:
         return False
@@ -39,7 +39,7 @@ PLAIN = frozenset(
 
 
 def evd(problem: Any) -> Route | None:
-    """All eigenpairs of a real symmetric (n, n) by divide and conquer; SciPy's default is MRRR, better for complex."""
+    """All eigenpairs of a real symmetric (n, n) by divide and conquer. MRRR, SciPy's default, is better if complex."""
     (a,), dtype = problem.arrays, problem.dtype
     n = len(a)
     if dtype.kind == "c" or n < EVD_LEAST:

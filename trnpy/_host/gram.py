@@ -21,7 +21,7 @@ SYRK_LEAST = area(300 * 300)
 
 
 def by_syrk(problem: Any) -> Route | None:
-    """A A^T or A^T A by half the products, and a mirror."""
+    """A A^T or A^T A: one triangle, at half the operations, is computed and mirrored."""
     (a, b), call, cost, dtype = problem.arrays[:2], problem.call, problem.cost, problem.dtype
     if a is not b or {call.trans, call.trans_b} != {"N", "T"} or call.beta != 0 or problem.c is not None:
         return None
@@ -32,7 +32,7 @@ def by_syrk(problem: Any) -> Route | None:
 
     def run() -> np.ndarray:
         (syrk,) = lapack.blas.get_blas_funcs(("syrk",), (a,))
-        # Of an array in C order f2py would copy; its transpose is one in Fortran order.
+        # f2py would copy an array in C order; its transpose is in Fortran order.
         turned = not a.flags.f_contiguous
         c = syrk(call.alpha, a.T if turned else a, trans=(call.trans != "N") != turned, lower=1)
         mirror(c)
@@ -42,7 +42,7 @@ def by_syrk(problem: Any) -> Route | None:
 
 
 def look_gemm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """One array twice, large enough for the mirror to be little."""
+    """One array twice, so large that mirroring costs little."""
     if len(args) < 3 or args[1] is not args[2] or type(args[1]) is not np.ndarray:
         return False
     return args[1].size >= SYRK_LEAST and bool(kwargs.get("trans_a", 0)) != bool(kwargs.get("trans_b", 0))

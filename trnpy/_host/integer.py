@@ -1,4 +1,4 @@
-"""Integer products, exact by float64 BLAS, and float16 products by float32 BLAS: NumPy has loops for both."""
+"""Exact integer products in float64 BLAS, and float16 products in float32 BLAS; NumPy uses slow loops for both."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from trnpy._settings.tile import volume
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
 
-CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
+# A digit is an integer slice (Ozaki splitting).
+CONVERSIONS = 1  # passes over memory for each digit: splitting, conversion and summation mostly stay in the cache
 
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k terms
 
-SIGNIFICAND = 53  # of float64: sums below 2^53 are exact whatever their order
+SIGNIFICAND = 53  # of float64: integer sums below 2^53 are exact in any order
 SINGLE_SIGNIFICAND = 24  # of float32
 
-# Multiply-adds: 50 us of NumPy's loops over integers, 100 over float16, at least twice the cost of choosing a route. A
-# loop over bools takes as long for ten times as many (AMD EPYC, 2026-11).
+# Multiply-adds: 50 us of NumPy's loop over integers, 100 us over float16, at least twice the cost of choosing a route.
+# A loop over bools does ten times as many in that time (AMD EPYC, 2026-11).
 LEAST_OF_INTEGERS = volume(100_000)
-LONG = volume(27_000_000)  # multiply-adds from which products of all bits of int64 pay: 1.2 at 300 rows, 1.5 at 400
+LONG = volume(27_000_000)  # multiply-adds from which full-range int64 products pay: gain 1.2 at 300 rows, 1.5 at 400
 LEAST: Mapping[str, int] = {"e": volume(30_000), "?": volume(1_000_000)}
 
 
@@ -39,21 +40,21 @@ def least(dtype: np.dtype) -> int:
 
 
 def promising(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether a few elements suggest that a route pays: long integers of all bits take it for large operands only."""
+    """Whether a few elements suggest that a route pays; for integers near the range of int64 only large products do."""
     if a.dtype.itemsize + b.dtype.itemsize < 8 or a.size * b.size > LONG * max(b.shape):
         return True
     return bool(_seen(a) * _seen(b) * max(b.shape) < 2**SIGNIFICAND)
 
 
 def _seen(a: np.ndarray) -> int:
-    """The largest of four elements of a; an empty array has none."""
+    """The largest of four elements of a; 0 for an empty array."""
     return max([abs(a.item(a.size * i // 4)) for i in range(4)]) if a.size else 0
 
 
 def route(problem: Contraction, product: Product) -> Route:
     """Exact ``product`` of the operands of ``problem``, which are integers or bools.
 
-    If only products of few digits pay, the route is priced for them, and refuses operands of larger values.
+    If only products of few digits pay, the predicted cost is for these, and the route refuses larger values.
     """
     p, arrays, dtype, cost = problem.plan, problem.arrays, problem.dtype, problem.cost
     k, elements = p.terms, math.prod(p.shape())
@@ -92,7 +93,7 @@ def half_route(problem: Contraction, product: Product) -> Route:
         return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
 
     def again(a: np.ndarray, b: np.ndarray) -> Any:
-        with np.errstate(all="ignore"):  # NumPy's loop decides of what numbers it complains, and in which words
+        with np.errstate(all="ignore"):  # if there is a warning to give, NumPy's loop runs and gives it
             found = np.asarray(product(a.astype(single), b.astype(single)))
             result = found.astype(problem.dtype)
         if not guards.all_finite(found) or not guards.all_finite(result):
@@ -105,21 +106,21 @@ def half_route(problem: Contraction, product: Product) -> Route:
 
 
 def digit_bits(k: int) -> int:
-    """Bits w of balanced digits, |d| <= 2^(w-1), of which k products sum exactly in float64."""
+    """Bits w of balanced digits, |d| <= 2^(w-1), such that sums of k of their products are exact in float64."""
     return (SIGNIFICAND - max(k - 1, 1).bit_length()) // 2 + 1
 
 
 def passes(bits: int, k: int) -> int:
-    """Float64 products behind one exact product modulo 2^bits of operands that use all their bits."""
+    """Number of float64 products in one exact product modulo 2^bits of operands that use all their bits."""
     digits = -(-bits // digit_bits(k))
     return digits * (digits + 1) // 2
 
 
 def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtype) -> np.ndarray:
-    """``product(a, b)`` of integers or bools, sums of k terms, wrapped to ``dtype`` as NumPy's own loops do.
+    """``product(a, b)`` of integers or bools, sums of k terms, wrapped to ``dtype`` like NumPy's own loops.
 
-    One float64 (or float32) product where no sum can reach 2^53 (2^24); else the operands are split into
-    digits, high times low modulo the width of ``dtype``.
+    If no sum can reach 2^53 (2^24), one float64 (float32) product suffices. Otherwise the operands are split into
+    digits, which are multiplied modulo the width of ``dtype``.
     """
     if dtype.kind == "b":
         return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
@@ -140,13 +141,13 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     return total.astype(dtype)
 
 
-# Seconds of NumPy's loop over bools, for each element of the result and for each pair it reads (AMD EPYC, 2026-11).
+# Seconds of NumPy's loop over bools, per element of the result and per pair that it reads (AMD EPYC, 2026-11).
 ELEMENT_S, PAIR_S = 6e-9, 0.3e-9
-SAMPLE = 2**12  # elements read to estimate the share of true ones
+SAMPLE = 2**12  # elements read to estimate the share of true elements
 
 
 def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
-    """Predicted seconds of NumPy's product of bools, of ``elements`` sums of k terms: each stops at the first true one.
+    """Predicted seconds of NumPy's product of bools: ``elements`` sums of k terms, each up to its first true term.
 
     If a share p of a and q of b is true, a pair is true after 1 / (p q) terms on average.
     """
@@ -162,13 +163,13 @@ def share(a: np.ndarray) -> float:
 
 
 def largest_sum(a: np.ndarray, b: np.ndarray, k: int) -> int:
-    """A bound of the sums of k products; of all numbers of the dtypes if these are so small that it does not matter."""
+    """A bound for sums of k products; dtypes of few bits give one that is small enough without reading the operands."""
     bound = 2 ** (8 * (a.dtype.itemsize + b.dtype.itemsize)) * k
     return bound if bound < 2**SINGLE_SIGNIFICAND else _magnitude(a) * _magnitude(b) * k
 
 
 def _magnitude(a: np.ndarray) -> int:
-    """max |a|, as a Python integer: no wrap-around at the most negative value."""
+    """max |a| as a Python integer, so the most negative value does not wrap around."""
     return max(int(a.max()), -int(a.min()))
 
 

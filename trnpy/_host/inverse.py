@@ -20,19 +20,19 @@ from trnpy._settings.tile import length
 from trnpy.linalg._lu import order
 from trnpy.linalg._matrices import SMALL, mirror
 
-# Rows. With the kernels for Haswell an indefinite matrix takes up to 1.6 times as long as NumPy at 256 rows and 1.3 at
-# 400. At 512 it is 1.0, and 1.2 where few eigenvalues are negative (docs/baselines.md#routes).
+# Rows. With the Haswell kernels an indefinite matrix takes up to 1.6 times NumPy's time at 256 rows, 1.3 times at 400,
+# and 1.0 times at 512, or 1.2 times if few eigenvalues are negative (docs/baselines.md#routes).
 INVERSE_LEAST = length(512)
 
 
-# Rows from which n^3 times 2 operations by getrf and getri on one thread take 0.77 (kernels for Haswell) and 0.68
-# (SkylakeX) of the time of NumPy's 8/3, which solve for the identity. On two threads of a busy machine getri, of which
-# each step waits for all threads, took 0.3 to 4 times as long, so others than one leave these matrices to NumPy.
+# Rows from which getrf and getri (2 n^3 operations) on one thread take 0.77 (Haswell kernels) and 0.68 (SkylakeX) of
+# the time of NumPy, which solves for the identity (8/3 n^3). On two threads of a busy machine the ratio was 0.3 to 4,
+# because each step of getri waits for all threads; NumPy therefore inverts these matrices unless there is one thread.
 FACTORS_LEAST = length(384)
 
 
 def look_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """One large matrix that may be Hermitian, or any on one thread."""
+    """One large matrix that may be Hermitian; on one thread, any large matrix."""
     a = args[0] if args else kwargs.get("a")
     if type(a) is not np.ndarray or a.ndim != 2 or a.dtype.char not in "dD" or a.shape[0] != a.shape[1]:
         return False
@@ -40,14 +40,14 @@ def look_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _may_be_hermitian(a: np.ndarray) -> bool:
-    """By its corners, with a positive diagonal by its ends."""
+    """Whether the corners agree and the ends of the diagonal are positive."""
     if len(a) < INVERSE_LEAST or not (a[0, 0].real > 0 and a[-1, -1].real > 0):
         return False
     return bool(a[0, -1] == a[-1, 0].conjugate())
 
 
 def by_structure(problem: Problem) -> Route | None:
-    """By Cholesky, n^3 where NumPy solves for the identity, 8/3 n^3; 7/3 n^3 when a is not positive definite."""
+    """Cholesky needs n^3 operations, or 7/3 n^3 if a is not positive definite; NumPy's solve needs 8/3 n^3."""
     (a,), cost, dtype = problem.arrays, problem.cost, problem.dtype
     if a.ndim != 2 or a.dtype.char not in "dD" or not a.dtype.isnative:
         return None
@@ -55,14 +55,14 @@ def by_structure(problem: Problem) -> Route | None:
         return _by_factors(problem)
 
     def seconds(rates: HostRates) -> float:
-        # As likely as not definite: 5/3 n^3 on an average, against the 8/3 that NumPy's solving takes.
+        # If definite matrices are as likely as others, the mean is 5/3 n^3, against 8/3 n^3 for NumPy's solve.
         return 5 / 8 * rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out) + ROUTE_S
 
     return Route("potri", seconds, lambda: _hermitian_inverse(a), import_s=lapack.import_s())
 
 
 def _by_factors(problem: Problem) -> Route | None:
-    """2 n^3 operations where NumPy's solving takes 8/3 n^3."""
+    """getrf and getri need 2 n^3 operations; NumPy's solve needs 8/3 n^3."""
     (a,), cost, dtype = problem.arrays, problem.cost, problem.dtype
     if len(a) < FACTORS_LEAST or threads() != 1:
         return None
@@ -74,7 +74,7 @@ def _by_factors(problem: Problem) -> Route | None:
 
 
 def _inverse(a: np.ndarray) -> np.ndarray:
-    """Of any a (n, n): a.T is its transpose in Fortran order without a copy."""
+    """The inverse of any a (n, n). a.T is its transpose in Fortran order without a copy."""
     getrf, getri, space = lapack.lapack.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
     lu, pivots, singular = getrf(a.T)
     if singular:
@@ -86,7 +86,7 @@ def _inverse(a: np.ndarray) -> np.ndarray:
 
 
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
-    """Of Hermitian a (n, n), with a residual A X - I as small as NumPy's."""
+    """The inverse of Hermitian a (n, n), with a residual A X - I as small as NumPy's."""
     if not (np.array_equal(a[0], a[:, 0].conj()) and np.array_equal(a, a.conj().T)):
         raise Unsupported(Reason.VALUE, "not Hermitian")
     # a.T is conj(A) in Fortran order without a copy, and transposed results are in C order again.
@@ -115,10 +115,10 @@ def prepare(row: Callable[..., Problem], a: Any) -> Problem:
 
 
 def _too_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the look reads no elements: of one matrix that is too small for each route."""
+    """Whether the applicability check reads no elements: for one matrix that is too small for every route."""
     a = args[0] if args else kwargs.get("a")
     return type(a) is np.ndarray and a.ndim == 2 and len(a) < min(INVERSE_LEAST, FACTORS_LEAST)
 
 
-# Far fewer elements than a matrix of INVERSE_LEAST rows has are never seen.
+# The applicability check is skipped for far fewer elements than a matrix of INVERSE_LEAST rows has.
 ROUTES = {"numpy.linalg.inv": HostRoute(look_inverse, prepare, unseen=SMALL, fixed=_too_small)}

@@ -1,4 +1,4 @@
-"""Many products of two matrices on the host, as fast as a loop of ``@``: calls of one form share one plan."""
+"""Many products of two matrices on the host, as fast as a loop of ``@``: calls of the same form share one plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy import ndarray
 
 from trnpy._call import guards
 
-# Bound before anything is patched. It takes 0.5 to 1.0 of the time of ``@``, at 4 x 4 to 64 x 64 (Haswell and SkylakeX
-# kernels, one thread of an EPYC, 2026-11-27): a ufunc such as matmul looks for its loop at each call.
+# Bound before anything is patched. It takes 0.5 to 1.0 times the time of ``@`` at 4 x 4 to 64 x 64 (Haswell and
+# SkylakeX kernels, one thread of an EPYC, 2026-11-27), because a ufunc such as matmul selects its loop in each call.
 _numpy_dot = np.dot
 
 PRODUCT = re.compile(r"([a-zA-Z]{1,2}),([a-zA-Z]{1,2})->([a-zA-Z]{0,2})").fullmatch
@@ -22,7 +22,7 @@ _dimensions, _dtype = attrgetter("ndim"), attrgetter("dtype")
 
 
 class Form(NamedTuple):
-    """A contraction as a product of its operands, or of the second and the first, each as it is or transposed."""
+    """A contraction as a product of its operands in either order, each as given or transposed."""
 
     exchanged: bool
     turned: tuple[bool, bool]
@@ -47,7 +47,7 @@ def _form(subscripts: str, dimensions: tuple[int, int], char: str) -> Form | Non
 
 
 def products(calls: Sequence[Sequence[Any]]) -> list[Any]:
-    """Results of the ``calls`` of einsum that multiply two matrices or vectors of floats; None for all other calls.
+    """Results of ``calls`` of einsum if each multiplies two matrices or vectors of floats, otherwise None.
 
     BLAS computes them, as with ``optimize=True``. It adds in another order than NumPy's loop, so a sum near the largest
     number may overflow in one and not in the other.
@@ -68,9 +68,9 @@ def products(calls: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _uniform(calls: Sequence[Sequence[Any]]) -> tuple[str, Sequence[ndarray], Sequence[ndarray]] | None:
-    """The subscripts and the operands of calls that differ in shapes at most; None for others.
+    """The subscripts and the operands of calls that differ at most in shapes, otherwise None.
 
-    No more is asked of each operand than takes a tenth of a small product.
+    The tests of an operand take no longer than a tenth of a small product.
     """
     try:
         subscripts, lefts, rights = zip(*calls, strict=True)
@@ -88,7 +88,7 @@ def _uniform(calls: Sequence[Sequence[Any]]) -> tuple[str, Sequence[ndarray], Se
 
 
 def _products(subscripts: str, lefts: Sequence[ndarray], rights: Sequence[ndarray]) -> list[Any] | None:
-    """The products of ``lefts`` with ``rights``, pair by pair, of one dtype; None if one is not BLAS's."""
+    """The products of ``lefts`` with ``rights``, pair by pair, of one dtype; None if BLAS cannot compute one."""
     a, b = lefts[0], rights[0]
     form = _form(subscripts, (a.ndim, b.ndim), a.dtype.char) if a.dtype is b.dtype else None
     if form is None:

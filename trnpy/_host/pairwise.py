@@ -1,4 +1,4 @@
-"""numpy.einsum on the host by products of matrices: the route where NumPy loops."""
+"""The route of numpy.einsum on the host: matrix products replace NumPy's loop."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
 
 NAME = "pairwise products"
-SMALL = volume(400_000)  # product of the operands' sizes; at most eight times the loop's multiply-adds: 15 us
+SMALL = volume(400_000)  # product of the operands' sizes, at most eight times the loop's multiply-adds: 15 us
 ROUTE_S = 4e-6  # overhead of a call
 SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a cache line
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it
-SPARE = 256 * 2**20  # bytes that an intermediate result may always take; more only if the operands are larger
-REPAIRED = 0.1  # largest share of results that is computed twice: a route is chosen only if it saves a sixth
+SPARE = 256 * 2**20  # bytes that an intermediate result may always use; more only if the operands are larger
+REPAIRED = 0.1  # largest share of results computed twice; a route is chosen only if it saves a sixth
 Orders = tuple[tuple[int, ...] | None, ...]  # of the axes of each operand
 
 
 def route(problem: Contraction) -> Route | None:
-    """The route by products of matrices (BLAS). Unless told to optimize, NumPy's einsum loops over all labels.
+    """The route through matrix products (BLAS). Without ``optimize``, NumPy's einsum loops over all labels.
 
-    None if an intermediate result takes more memory than a caller of the loop would expect.
+    None if an intermediate result needs more memory than a caller of the loop would expect.
     """
     if problem.cost.kind != "einsum" or problem.out is not None or problem.order == "F":
         return None
@@ -58,7 +58,7 @@ def route(problem: Contraction) -> Route | None:
 
 
 def _in_memory(a: np.ndarray) -> tuple[int, ...] | None:
-    """The axes of ``a`` in the order of its memory, which BLAS reads without a copy; None if they are."""
+    """The axes of ``a`` in memory order, which BLAS reads without a copy; None if they already are in that order."""
     if a.flags.c_contiguous:
         return None
     axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
@@ -71,7 +71,7 @@ def _turned(arrays: Sequence[np.ndarray], orders: Orders) -> list[np.ndarray]:
 
 @functools.lru_cache(maxsize=4096)
 def _arranged(p: Plan, orders: Orders, shapes: Shapes) -> Plan:
-    """The host's plan of the same contraction, of operands whose axes are in these ``orders``."""
+    """The host's plan of the same contraction for operands whose axes are in these ``orders``."""
     if not any(orders) and len(orders) < 3:
         return p
     inputs, turned = [], []
@@ -88,14 +88,14 @@ def _seconds(p: Plan, dtype: np.dtype, strides: Shapes, chars: str, rates: HostR
 
 
 def _products(p: Plan, dtype: np.dtype, scalar: bool, order: str, arrays: Sequence[np.ndarray]) -> Any:
-    """The contraction by BLAS, without warnings, as NumPy's loop gives none.
+    """The contraction in BLAS, without warnings, because NumPy's loop gives none.
 
     Sums in another order may overflow in other elements, so NumPy's loop must compute results with infs or NaNs. If a
-    sample of the operands shows them, Unsupported is raised before the products. If only a few rows and columns of the
-    result have them, the loop computes these again. A single product whose infs and NaNs come from its operands gives
-    them in any order, and is kept.
+    sample of the operands shows some, Unsupported is raised before the products. If only a few rows and columns of the
+    result have some, the loop computes these again. A single product whose infs and NaNs come from its operands has
+    them in any order of summation, so its result is kept.
     """
-    # Not before stacks and vectors: they empty the caches and take so little time that the sample would be 4 % of it.
+    # No sample for stacks and vectors: they empty the caches and are so fast that it would add 4 % to their time.
     first = len(p.steps) > 1 or (p.loop_flops > LONG_FLOPS and not p.steps[0].batch and not p.steps[0].vector)
     if first:
         _bounded(arrays, dtype)
@@ -166,7 +166,7 @@ def _norm(a: np.ndarray) -> float:
 
 
 def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarray, bad: np.ndarray) -> None:
-    """Compute the smallest box with all ``bad`` results again by NumPy's loop; Unsupported if the box is large."""
+    """Compute the smallest box with all ``bad`` results again in NumPy's loop; Unsupported if the box is large."""
     box = [np.flatnonzero(bad.any(axis=tuple(j for j in range(c.ndim) if j != i))) for i in range(c.ndim)]
     if math.prod(map(len, box)) > REPAIRED * c.size:
         raise Unsupported(Reason.VALUE, "infs or NaNs")

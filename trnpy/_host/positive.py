@@ -27,12 +27,12 @@ from trnpy.linalg._lapack_panels import adjoint
 from trnpy.linalg._matrices import mirror, real
 from trnpy.linalg._matrix_functions import FUNCTIONS, LAST, STEEP, Function, certify, correction, steep, with_slope
 
-BY_STEPS = length(400)  # rows: from there ?syevd's workspace is over half of SciPy's peak, and its steps are faster
-SPREAD = 8  # the factorization of LAST rows and columns costs nothing beside that of so many times more
+BY_STEPS = length(400)  # rows from which ?syevd's workspace exceeds half of SciPy's peak and separate steps are faster
+SPREAD = 8  # factoring LAST rows and columns costs almost nothing compared with a matrix SPREAD times as large
 
 
 def positive(name: str) -> Look:
-    """A look for what may be positive definite."""
+    """The applicability check for matrices that may be positive definite."""
     least, dtypes, norms = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -43,7 +43,7 @@ def positive(name: str) -> Look:
         if a.shape[-2] != a.shape[-1] or not a.size or not a.dtype.isnative:
             return False
         first = a if a.ndim == 2 else a[(0,) * (a.ndim - 2)]
-        # In Python's numbers: beside a large call each function of NumPy's takes 2 us.
+        # Python's numbers are used because each NumPy function takes 2 us once a large call has emptied the caches.
         diagonal = first.diagonal().real.tolist()
         ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
         corner = first.item(0, -1) - first.item(-1, 0).conjugate()
@@ -58,15 +58,16 @@ def positive(name: str) -> Look:
 
 
 def _promising(a: np.ndarray) -> bool:
-    """Whether the first row and column of a (n, n) agree, and its last ones alone are as ``certify`` wants all.
+    """Whether the first row and column of a (n, n) agree, and ``certify`` accepts its last rows and columns alone.
 
-    Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
+    This corner's eigenvalues are no smaller than the smallest of a, and are close to it for most graded matrices and
+    kernels of neighbouring points.
     """
     return _matrix_functions._mirrors(a, slice(0, 1)) and _matrix_functions._bounded(a[-LAST:, -LAST:])
 
 
 def route(name: str, a: np.ndarray, function: Function) -> Route | None:
-    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None below what it is for."""
+    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None if a is too small."""
     spec, n, dtype = FUNCTIONS[name], a.shape[-1], guards.floating(a)
     if n < spec.least:
         return None
@@ -75,8 +76,8 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
     kind = ("eigh evd" if dtype.kind == "f" else "eigh") if whole else "gufunc eigh"
 
     def seconds(rates: HostRates) -> float:
-        # The test of definiteness, the eigenpairs, their product; three products for the errors of steep ones, and two
-        # that take them out.
+        # The test of definiteness, the eigenpairs and their product; for steep functions three more products estimate
+        # the errors and two remove them.
         return (
             seconds_of(rates, "cholesky", n, cube / 3, dtype)
             + seconds_of(rates, kind, n, FLOPS["eigh"] * cube, dtype)
@@ -91,14 +92,14 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
 
 
 def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
-    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
+    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n); Unsupported if its condition number is too large."""
     certify(a, norms)
     try:
         w, q = _eigenpairs(a)
     except (LinAlgError, tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
     f, slope = guards.QUIET.copy().run(with_slope, function, w)
-    guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
+    guards.finite(f)  # then Q f Q^H is finite, too: no entry exceeds the largest of f
     some = np.flatnonzero(steep(w, f, slope).reshape(-1, w.shape[-1]).any(axis=0))
     parts = (w[..., some], q[..., some], f[..., some], slope[..., some])
     taken_out = correction(a, *parts, _times) if len(some) else None
@@ -110,18 +111,18 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
 
 
 def _times(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x y by the library whose LAPACK made the eigenvectors: see ``_gram``."""
+    """x y in the library whose LAPACK computed the eigenvectors: see ``_gram``."""
     if x.ndim > 2:
         return np.asarray(x @ y)
     return np.asarray(_lapack.blas.get_blas_funcs("gemm", dtype=x.dtype)(1.0, x, y))
 
 
 def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By the fastest way for Hermitian a (..., n, n), single or of a stack."""
+    """Eigenpairs of Hermitian a (..., n, n) with the fastest method for one matrix or for a stack."""
     if a.ndim > 2:
         w, q = _numpy_eigh(a)
     elif a.dtype.kind == "c":
-        # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
+        # evr is as fast below 300 rows and 1.2 times as fast at 500, but its vectors are 4 to 25 times less orthogonal.
         w, q = _lapack.eigh(a, driver="evd", check_finite=False)
     elif len(a) >= BY_STEPS:
         w, q = tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
@@ -135,7 +136,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def scaled_product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
 
-    A single matrix, and real stacks of one sign, take half the operations and come out exactly Hermitian.
+    A single matrix, and real stacks of one sign, need half the operations and give exactly Hermitian results.
     """
     negative = int(np.count_nonzero(f < 0))
     mixed = 0 < negative < f.size
@@ -154,14 +155,14 @@ def scaled_product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 
 def _gram(q: np.ndarray) -> np.ndarray:
-    """Q Q^H of q (..., n, k), by the library whose LAPACK made it: of stacks NumPy, of one matrix SciPy.
+    """Q Q^H of q (..., n, k), in the library whose LAPACK made it: NumPy for stacks, SciPy for one matrix.
 
-    NumPy's and SciPy's OpenBLAS have threads of their own, and those of one wait for a processor as long as the other's
-    spin: with two of each, on two processors, 8 to 16 ms.
+    NumPy's and SciPy's OpenBLAS have separate threads. While the threads of one spin, the threads of the other wait
+    for a processor: with two threads each on two processors, 8 to 16 ms.
     """
     if q.ndim > 2:
         x = np.asarray(q @ adjoint(q))
-        if x.dtype.kind == "c":  # Haswell's kernels round the two triangles of a complex product apart
+        if x.dtype.kind == "c":  # the Haswell kernels round the two triangles of a complex product differently
             x *= 0.5
             x = x + adjoint(x)
         return x

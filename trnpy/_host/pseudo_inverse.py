@@ -1,4 +1,4 @@
-"""The routes of scipy.linalg.pinvh: stacks, and one matrix by divide and conquer, where SciPy iterates by QR."""
+"""The routes of scipy.linalg.pinvh: stacks, and divide and conquer for one matrix; SciPy uses QR iterations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy._settings.tile import length
 from trnpy.linalg._matrices import NEAR, real
 
-LEAST = length(128)  # rows: at 100 as fast as SciPy, at 256 2 to 3.8 times (AMD EPYC, 2026-11)
+LEAST = length(128)  # rows: as fast as SciPy at 100, 2 to 3.8 times as fast at 256 (AMD EPYC, 2026-11)
 
 
 def look_pinvh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -36,7 +36,7 @@ _of_stacks = stack_routes.routed(stack_routes.pinvh)
 
 
 def of_one(problem: Any) -> Route:
-    """Of one Hermitian (n, n)."""
+    """The route for one Hermitian (n, n)."""
     (a,), dtype = problem.arrays, problem.dtype
     n = len(a)
     cube = real(dtype) * float(n) ** 3

@@ -6,14 +6,14 @@ import numpy as np
 
 from trnpy._host import compiled
 
-# If at most one element in SPARSEST is wanted. One costs 0.1 to 0.2 ns a multiply-add, in a whole product of BLAS 0.04
-# on one thread (AMD EPYC, 2026-11).
+# Single elements are computed if at most one in SPARSEST is wanted. A multiply-add costs 0.1 to 0.2 ns here, and
+# 0.04 ns in a whole product in BLAS on one thread (AMD EPYC, 2026-11).
 SPARSEST = 12
-BLOCK = 128  # rows and columns of the blocks that ``block_mask_matmul`` multiplies otherwise
+BLOCK = 128  # rows and columns of the blocks that ``block_mask_matmul`` otherwise multiplies
 
 
 def sampled_products(a: np.ndarray, b: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
-    """Elements (rows, columns) of the product of a (m, k) and b (k, n); None if whole blocks of it are faster."""
+    """Elements (rows, columns) of the product of a (m, k) and b (k, n); None if computing whole blocks is faster."""
     loops = compiled.loops()
     if loops is None or a.dtype != b.dtype or a.dtype.char not in "fd" or not a.dtype.isnative:
         return None
@@ -26,7 +26,7 @@ def sampled_products(a: np.ndarray, b: np.ndarray, rows: np.ndarray, columns: np
 
 
 def _covered(rows: np.ndarray, columns: np.ndarray) -> int:
-    """Elements of the blocks that hold any of the positions."""
+    """Number of elements in the blocks that contain any of the positions."""
     if not len(rows):
         return 1
     held = np.zeros((int(rows.max()) // BLOCK + 1, int(columns.max()) // BLOCK + 1), bool)

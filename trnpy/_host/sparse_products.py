@@ -1,4 +1,4 @@
-"""Routes of sparse products by BLAS, where elements fill blocks or rows share columns."""
+"""Routes of sparse products through BLAS, for matrices whose elements fill blocks or whose rows share columns."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.tile import area, length, volume
 
-# Of checking the result, of each product of a route's own, and of one that only calls BLAS (benchmarks/sparse); of the
-# pattern of a product of blocks.  What the decision took is spent, whichever way it goes.
+# Overheads (benchmarks/sparse): of checking the result, of each product that a route makes in Python, of each that only
+# calls BLAS, and of the pattern of a product of blocks. The cost of the decision is spent in any case.
 ROUTE_S, PRODUCT_S, CALL_S, PATTERN_S = 30e-6, 6e-6, 0.6e-6, 100e-6
-DENSE_LEAST = area(1024)  # elements of X: fewer, and the one look is as short as it gets
-LEAST_COLUMNS = length(8)  # of X: below, BLAS has too little to do for each element it reads
-BLOCK_LEAST = volume(1_000_000)  # multiply-adds: below 400 us of SciPy's loop, a route is not worth looking for
-PAIRS_LEAST = volume(2_500_000)  # of two matrices, whose product has a pattern to be found, too: 1 ms
-BLOCK_WORK = volume(2**11)  # multiply-adds of a block with X, up to which SciPy's loop is the faster
-PAIR_WORK = volume(2**12)  # of two blocks: the route has 0.8 to 1.0 of the loop's speed at 14 x 14, 1.1 at 16 x 16
-COMPRESSED_LEAST = volume(4_000_000)  # of CSR and CSC, most of which have none: 1 ms, a hundred times the look
-ROW_LEAST = length(16)  # stored elements a row, on average, before rows that share columns are looked for
-IN_CACHE = 128  # of products whose size tells BLAS' speed without NumPy's call
-GROUP_LEAST = length(8, least=2)  # rows that share columns, for a product of their own
+DENSE_LEAST = area(1024)  # elements of X below which no other property is checked
+LEAST_COLUMNS = length(8)  # of X, below which BLAS has too few operations for each element that it reads
+BLOCK_LEAST = volume(1_000_000)  # multiply-adds (400 us of SciPy's loop) below which a route is not considered
+PAIRS_LEAST = volume(2_500_000)  # the same for two sparse matrices, whose product also needs a pattern: 1 ms
+BLOCK_WORK = volume(2**11)  # multiply-adds of a block with X up to which SciPy's loop is faster
+PAIR_WORK = volume(2**12)  # of two blocks: the route has 0.8 to 1.0 times the loop's speed at 14 x 14, 1.1 at 16 x 16
+COMPRESSED_LEAST = volume(4_000_000)  # for CSR and CSC, most of which have no route: 1 ms, 100 times the check
+ROW_LEAST = length(16)  # mean stored elements a row from which rows that share columns are searched
+IN_CACHE = 128  # least order of a product whose measured speed is that of BLAS, not of NumPy's call
+GROUP_LEAST = length(8, least=2)  # rows that share columns from which they get a product of their own
 
 
 def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a product may have another route: nanoseconds, and microseconds where SciPy takes a millisecond."""
+    """Whether a product may have a route. The check takes nanoseconds, or microseconds if SciPy takes a millisecond."""
     a, x = args
     if type(x) is np.ndarray:
         if x.size < DENSE_LEAST or x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
@@ -72,12 +72,12 @@ def _gemm_s(rates: HostRates, m: float, n: float, k: float, terms: float, dtype:
 
 
 def _blocks_s(rates: HostRates, count: int, terms: float, dtype: np.dtype) -> float:
-    """Predicted seconds of ``count`` products of ``terms`` real multiply-adds: those of calls beside those of BLAS."""
+    """Predicted seconds of ``count`` products of ``terms`` real multiply-adds: the calls' overhead plus BLAS."""
     return count * CALL_S + rates.seconds("matmul", max(math.cbrt(terms), IN_CACHE), 2.0 * terms * count, dtype)
 
 
 def _block_route(a: Any, b: Any, terms: float) -> Route:
-    """For ``terms`` real multiply-adds."""
+    """The route of a block-sparse product of ``terms`` real multiply-adds."""
     (r, k), c = a.blocksize, b.blocksize[1]
     each = (4.0 if a.dtype.kind == "c" else 1.0) * r * k * c
 
@@ -85,7 +85,7 @@ def _block_route(a: Any, b: Any, terms: float) -> Route:
         return _blocks_s(rates, round(terms / each), each, a.dtype) + PATTERN_S + ROUTE_S
 
     def run() -> Any:
-        with np.errstate(all="ignore"):  # SciPy's loops say nothing of overflow
+        with np.errstate(all="ignore"):  # SciPy's loops do not warn of overflow
             blocks, indices, indptr = spmm.bsr_bsr(a, b)
         _finite(blocks)
         shape = (a.shape[0], b.shape[1])
@@ -103,7 +103,7 @@ def _dense_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
 
 def _bsr_times(a: Any, x: np.ndarray) -> np.ndarray:
-    """A X for A in BSR, block by block and with no warning, as SciPy's loop; Unsupported where it is not finite."""
+    """A X for A in BSR, block by block and without warnings like SciPy's loop; Unsupported if not finite."""
     x = x.astype(a.dtype, copy=False)
     return _finite(spmm.bsr_dense(a.indptr, a.indices[: a.indptr[-1]], a.data, x))
 
@@ -129,8 +129,8 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
     first = a.indptr[alike.start[:-1][alike.large]]
     span = a.indices[first + alike.length[alike.large] - 1] - a.indices[first]
     spread = int(alike.length[alike.large][span != alike.length[alike.large] - 1].sum())
-    # X is gathered where columns are not consecutive; of CSC the result is added to, and where rows are not
-    # consecutive put back, twice as slowly (screened cluster of benchmarks/sparse); the columns of all are compared.
+    # If columns are not consecutive, X is gathered. For CSC the result is added to and, if rows are not consecutive,
+    # scattered at half that speed (screened cluster of benchmarks/sparse). The columns of all rows are compared.
     touched = spread if a.format == "csr" else 3 * length + 3 * spread
     moved: float = 2 * touched * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
 
@@ -150,7 +150,7 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
 
 def _finite(result: np.ndarray) -> np.ndarray:
-    """``result``, if finite: what becomes of infs and NaNs, and of overflow in another order, is SciPy's to say."""
+    """``result`` if finite. Infs, NaNs and overflow depend on the order of summation, so SciPy must compute them."""
     if not guards.all_finite(result):
         raise Unsupported(Reason.VALUE, "infs or NaNs")
     return result

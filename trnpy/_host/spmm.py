@@ -1,4 +1,4 @@
-"""Products of block-structured sparse matrices by BLAS on the host: SciPy loops over the elements of each block."""
+"""Products of block-structured sparse matrices in BLAS on the host; SciPy loops over the elements of each block."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Spare:
 def _strips(x: np.ndarray, width: int) -> Iterator[np.ndarray]:
     """``x`` (rows, m) in strips (m / width, rows, width), in reused memory that is aligned to cache lines.
 
-    When operands exceed the first-level cache, BLAS reads unaligned rows a third more slowly (64 x 64 blocks and 128
-    columns: 20 us instead of 15). In fresh memory page faults would take three times as long as the copy.
+    If operands exceed the first-level cache, BLAS reads unaligned rows a third more slowly (64 x 64 blocks and 128
+    columns: 20 us against 15 us). In fresh memory page faults would take three times as long as the copy.
     """
     try:
         scratch = _Spare.scratch.pop()
@@ -172,7 +172,7 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @record()
 class Groups:
-    """Runs of consecutive rows of a CSR matrix that look alike, so they may store the same columns.
+    """Runs of consecutive rows of a CSR matrix that may store the same columns, judged by a few properties.
 
     For a CSC matrix, exchange rows and columns.
     """
@@ -182,7 +182,7 @@ class Groups:
     large: np.ndarray  # (groups,) whether a group has enough rows for a product of its own
 
     def multiply_adds(self) -> tuple[int, int]:
-        """Multiply-adds for each column of X: those of large groups, and all."""
+        """Multiply-adds for each column of X: in large groups, and in total."""
         work = np.diff(self.start) * self.length.astype(np.int64)
         return int(work[self.large].sum()), int(work.sum())
 
@@ -218,7 +218,7 @@ SAMPLE = length(16)  # at least so many rows are sampled before any work proport
 
 
 def may_group(indptr: np.ndarray, indices: np.ndarray) -> bool:
-    """Whether half of a sample of rows look like the row after them, in constant time."""
+    """Whether half of a sample of rows pass ``_like_the_next``, in constant time."""
     pairs = len(indptr) - 2
     rows = range(0, pairs, pairs // SAMPLE | 1)  # an odd step: a power of two could always meet the same row of a block
     # In Python: after a product has emptied the caches, NumPy's functions take ten times as long.
@@ -281,7 +281,7 @@ def compressed_dense(a: Any, alike: Groups, x: np.ndarray) -> np.ndarray | None:
 def regular_blocks(a: Any, r: int, c: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(blocks, indices, indptr) of CSR ``a`` if its elements fill blocks (r, c) and its rows are sorted, else None.
 
-    The elements of a block row lie in memory as a dense matrix, so its blocks are a transposed copy of that.
+    The elements of a block row lie in memory as a dense matrix, so its blocks are a transposed copy of that matrix.
     """
     length = np.diff(a.indptr).reshape(-1, r)
     if not a.nnz or (length != length[:, :1]).any() or (length[:, 0] % c).any():

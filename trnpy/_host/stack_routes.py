@@ -1,4 +1,4 @@
-"""The routes of stacks of small matrices: which stacks, what they cost, and each function's options."""
+"""The routes of stacks of small matrices: the supported stacks, their predicted costs, and each function's options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trnpy.linalg._matrices import real, refuse, tolerance
 
 Prepare = Callable[..., Problem]
 
-ROUTE_S = 10e-6  # of deciding and of the route's own checks, measured on 4 x 4 calls (benchmarks/linalg)
+ROUTE_S = 10e-6  # overhead of the decision and of the route's checks, measured on 4 x 4 calls (benchmarks/linalg)
 
 
 @functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
@@ -32,12 +32,12 @@ def seconds_of(rates: HostRates, kind: str, n: float, flops: float, dtype: np.dt
 
 @record()
 class Stacked:
-    """A function whose stacks NumPy computes faster than SciPy; bounds measured by benchmarks/linalg, two-fold safe."""
+    """A function whose stacks NumPy computes faster than SciPy; measured bounds (benchmarks/linalg), two-fold safe."""
 
-    least: int  # elements of the stack: below, SciPy's loop is done before a route is chosen
-    largest: int  # rows or columns: from there both spend their time in the same LAPACK
-    matrices: int = 1  # of which one is looked at for its condition: that has to be a hundredth of the call
-    compiled: bool = False  # worth it beside a compiled loop of SciPy's, too: 1.18 has more of them than 1.17
+    least: int  # elements of the stack below which SciPy's loop ends before a route is chosen
+    largest: int  # rows or columns from which both spend their time in the same LAPACK
+    matrices: int = 1  # least number of matrices, so that testing the condition of one costs 1 % of the call
+    compiled: bool = False  # whether it is faster than a compiled loop of SciPy, too: 1.18 has more of them than 1.17
 
     def worth_a_look(self, a: np.ndarray) -> bool:
         enough = a.size >= self.least and max(a.shape[-2:]) <= self.largest
@@ -58,7 +58,7 @@ STACKED: Mapping[str, Stacked] = {
 }
 
 
-# The same of the compiled loops, for which SciPy's are the only alternative.
+# The same bounds for the compiled loops, whose only alternative is SciPy.
 COMPILED: Mapping[str, Stacked] = {
     "cholesky": Stacked(64, 128),
     "det": Stacked(480, 96),
@@ -90,7 +90,7 @@ def pays(name: str) -> bool:
 
 
 def stacked(name: str) -> Look:
-    """A look for a stack worth deciding about."""
+    """The applicability check for stacks that may have a route."""
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("A" if name == "expm" else "a")
@@ -103,13 +103,13 @@ def stacked(name: str) -> Look:
 
 
 def one_matrix(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operand is no stack: looks read the elements of stacks only."""
+    """Whether the operand is not a stack: applicability checks read only the elements of stacks."""
     a = args[0] if args else kwargs.get("a", kwargs.get("A"))
     return type(a) is np.ndarray and a.ndim < 3
 
 
 class Call(NamedTuple):
-    """``name`` of a stack arrays[0] (..., m, n), by ``run(*arrays, *options)`` or the compiled loop of that name."""
+    """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` or the compiled loop of that name."""
 
     name: str
     arrays: tuple[Any, ...]
@@ -123,15 +123,15 @@ class Call(NamedTuple):
 
 
 def stack(call: Call, again: Callable[..., Any]) -> Problem:
-    """The problem of ``call`` with its route, which ``again`` computes for other arguments; no device path."""
+    """The problem of ``call``: a route and no device path. ``again`` runs the route for other arguments."""
     name, arrays = call.name, tuple(guards.array(a) for a in call.arrays)
     a, row = arrays[0], bounds(name)
     if a.ndim < 3 or arrays[-1].size == 0 or row is None or not row.worth_a_look(a):
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of many small matrices")
-    for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
-        if guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
-            raise Unsupported(Reason.DTYPE, f"stacks of {array.dtype}")  # matrix of the stack would give
-        if not array.dtype.isnative:  # SciPy 1.17's own inv and solve misread it: theirs to answer
+    for array in arrays:  # one by one: SciPy must convert an integer next to a float
+        if guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: more accurate, but not equal
+            raise Unsupported(Reason.DTYPE, f"stacks of {array.dtype}")  # to the result of a single matrix
+        if not array.dtype.isnative:  # SciPy 1.17's own inv and solve misread it, and must give their own result
             raise Unsupported(Reason.DTYPE, f"byte order of {array.dtype.str}")
     dtype = guards.floating(*arrays)
     m, n = a.shape[-2:]
@@ -157,7 +157,7 @@ def stack(call: Call, again: Callable[..., Any]) -> Problem:
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
 
 
-Options = Callable[..., Call]  # the caller's arguments, as the call that they make; Unsupported if there is no route
+Options = Callable[..., Call]  # turns the caller's arguments into a Call; Unsupported if there is no route
 
 
 def routed(options: Options) -> Callable[..., Problem]:
@@ -174,7 +174,7 @@ def routed(options: Options) -> Callable[..., Problem]:
 
 
 def beside(options: Options) -> Callable[..., Problem]:
-    """``prepare`` of a row that itself takes stacks: its problem, if it has one, with the route."""
+    """``prepare`` of a row that itself supports stacks: its problem, if it has one, with the route."""
     alone = routed(options)
 
     def prepare(row: Prepare, *args: Any, **kwargs: Any) -> Problem:
@@ -262,7 +262,7 @@ def _lstsq(
     return Call("lstsq", (a, b), stacks.lstsq, (tolerance("cond", cond),))
 
 
-# --- Functions whose stacks are computed by the compiled loops only, and whose rows have a device path ----------------
+# --- Functions whose stacks only the compiled loops compute, and whose rows have a device path ------------------------
 
 
 def _det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Call:
@@ -301,7 +301,7 @@ _look_stacked_inv = stacked("inv")
 
 
 def look_inv(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
-    """A stack, or a matrix that SciPy 1.17 would overwrite in Fortran order: if it is symmetric, the process ends."""
+    """A stack, or a matrix in Fortran order that SciPy 1.17 would overwrite: if it is symmetric, SciPy crashes."""
     a = args[0] if args else kwargs.get("a")
     if type(a) is np.ndarray and a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1]):
         converted = a.dtype.char not in "fdFD"

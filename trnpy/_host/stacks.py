@@ -1,9 +1,9 @@
 """Stacks of small matrices through NumPy's generalized ufuncs: SciPy's results without its loop in Python.
 
 The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty. Where SciPy
-would raise an error, these functions raise Unsupported, and SciPy runs. SciPy also computes the ill-conditioned
-matrices of a stack, of which it may warn, and the structured ones. A function returns what SciPy returns, as one array
-or as a list of several, batch dimensions first.
+would raise an error, these functions raise Unsupported, and SciPy runs. SciPy also computes the structured matrices of
+a stack and the ill-conditioned ones, for which it may warn. A function returns what SciPy returns, as one array or as
+a list of several, batch dimensions first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from trnpy.linalg._matrices import NEAR
 WELL = 1e8
 # Relative places of the matrices that are sampled first: multiples of the golden ratio are even and never periodic.
 SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 17))
-# Sampling ends when one kind leads by LEAD; a matrix that SciPy must compute counts twice. If SciPy must compute half
-# of a stack, the stack passes once in eight times; if a tenth, 98 times in 100.
+# Sampling ends if one kind leads by LEAD; a matrix that SciPy must compute counts twice. A stack of which SciPy must
+# compute half passes once in eight times; if SciPy must compute a tenth, it passes 98 times in 100.
 LEAD = 4
 MOST = 1 / 3  # share of ill-conditioned matrices in a piece above which SciPy computes the rest of the stack
 WHOLE = 0.8  # share that SciPy must compute above which it computes all: picking matrices costs it an eighth more
@@ -137,7 +137,7 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
 
 
 def _ends(count: int, step: int) -> list[int]:
-    """Where pieces of a stack of ``count`` matrices begin and end; the first of several is small, to find losses early.
+    """The bounds of the pieces of a stack of ``count`` matrices; the first of several is small, to find losses early.
 
     A single piece loses time only if SciPy must compute two thirds of it; ``promising`` misses that once in 80 times.
     """
@@ -151,7 +151,7 @@ def promising(judge: Look, a: np.ndarray) -> bool:
     its code is in the caches.
     """
     if a.dtype.char not in _GETRF or not a.dtype.isnative:
-        return True  # the row will refuse it
+        return True  # ``prepare`` will raise Unsupported
     getrf = getattr(lapack.lapack, _GETRF[a.dtype.char])
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
     lead = 0
@@ -218,7 +218,7 @@ def eigvalsh(a: np.ndarray, lower: bool) -> Result:
 def _well(a: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """Which matrices (count,) certainly have conditions below WELL.
 
-    SciPy's rcond is never below the true value, and sqrt(n) |A|_F is at least |A|_1: this is on the safe side.
+    SciPy's rcond is never below the true value, and sqrt(n) |A|_F is at least |A|_1, so the test is on the safe side.
     """
     return np.asarray(_norm_2(a) * _norm_2(inverse) < (WELL / a.shape[-1]) ** 2)
 
@@ -228,9 +228,9 @@ def _norm_2(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("kij,kij->k", a, a.conj()).real)
 
 
-# Looks at one matrix (m, n) and the sizes of its pivots.  Their ratio is about n^2 times that of its singular values:
-# where u and v belong to the smallest value s, A^-1 is u v^H / s and the last pivot s / (u_n v_n), some n s; the
-# largest pivot is some s_max / n.
+# Tests of one matrix (m, n) from the sizes of its pivots. Its condition number is about n^2 times the ratio of the
+# largest pivot to the smallest: with singular vectors u and v of the smallest singular value s, A^-1 is about
+# u v^H / s, so the last pivot is s / (u_n v_n), about n s; the largest pivot is about s_max / n.
 
 
 def _look_ill(a: np.ndarray, pivots: list[float]) -> bool:
@@ -261,13 +261,13 @@ def scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @mended(scipys_inv)
 def inv(a: np.ndarray) -> Result:
-    """The inverses; each is exactly Hermitian if its matrix is, as SciPy's are."""
+    """The inverses; like SciPy's, each is exactly Hermitian if its matrix is."""
     x = _inv(a)
     upper, lower = a[:, 0, -1], a[:, -1, 0]
     if (upper == lower.conj()).any():
         hermitian = (a == adjoint(a)).all(axis=(-2, -1))
         x[hermitian] = (x[hermitian] + adjoint(x[hermitian])) / 2
-    full = np.logical_and(upper, lower)  # SciPy keeps the zeros of triangular and banded matrices: it inverts those
+    full = np.logical_and(upper, lower)  # SciPy inverts triangular and banded matrices, because it keeps their zeros
     return [x, ~(full & _well(a, x))]
 
 
@@ -288,7 +288,7 @@ def _threshold(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: 
 
 
 def _near(s: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Which matrices (...) have a singular value near the threshold, or too small for half the digits."""
+    """Which matrices (...) have a singular value near the threshold, or one too small to keep half of its digits."""
     small = np.maximum(threshold * NEAR, s.max(axis=-1, keepdims=True) / WELL)
     return np.asarray(((s > threshold / NEAR) & (s < small)).any(axis=-1))
 

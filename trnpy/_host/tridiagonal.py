@@ -1,10 +1,10 @@
-"""All eigenpairs of a real symmetric matrix on the host, the method chosen by the tridiagonal matrix it reduces to.
+"""All eigenpairs of a real symmetric matrix on the host; its tridiagonal form determines the method.
 
 ?syevr and ?syevd reduce the matrix to a tridiagonal T, compute the eigenvectors of T, and transform them back. They
 differ in the middle step. Divide and conquer (?stedc) is up to eight times faster than MRRR (?stemr, SciPy's default),
 unless T splits into parts, as for a matrix of low rank: MRRR then has little to do, while divide and conquer still
-merges the parts. For large matrices this module applies the reflectors itself, 64 at a time and by plain products;
-?ormtr takes 32 and splits them.
+merges the parts. For large matrices this module applies the reflectors itself, 64 at a time in plain matrix products;
+?ormtr applies 32 at a time and splits them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trnpy._settings.tile import length
 BLOCK = length(24, least=2)  # columns of ?sytrd's blocks: to n = 512 4 % faster than ilaenv's 32, then as fast
 WIDE = length(64, least=2)  # reflectors applied at once: products run at 3/4 of their best rate, preparing takes 1/20
 LARGE = length(700)  # rows from which applying WIDE at once is faster than ?ormtr, by 1.15 from n = 1000
-# From SHARED rows it is faster for multiples of ALIKE, too: ?ormtr copies rows, whose elements then share cache sets.
+# From SHARED rows, multiples of ALIKE are faster, too: ?ormtr copies rows, whose elements then share cache sets.
 SHARED, ALIKE = length(512), length(128)
 COPIED = length(64)  # columns of a triangle that are transposed at once, within a core's cache
 STEMR = 18  # the workspace of ?stemr is 18 n; that of ?stedc is n^2 + 4 n + 1
@@ -41,7 +41,7 @@ _signature.restype, _signature.argtypes = c_char_p, (ctypes.py_object,)
 
 
 class OutOfRange(ArithmeticError):
-    """The largest entry is not finite, or so large or small that ?syevr would scale the matrix first."""
+    """Raised if the largest entry is not finite, or so large or small that ?syevr would scale the matrix first."""
 
 
 @record()
@@ -54,7 +54,7 @@ class _Lapack:
     ormtr: Callable[..., None]
     larft: Callable[..., None]
     gemm: Callable[..., None]
-    one: object  # a pointer to the number 1, like those to 0 and -1 beside it
+    one: object  # pointers to the numbers 1, 0 and -1
     zero: object
     minus: object
     low: float  # ?syevr scales matrices whose largest entry is not between low and 1 / low
@@ -91,8 +91,8 @@ def _address(a: np.ndarray) -> c_void_p:
 def eigh(a: np.ndarray, lower: bool, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of the symmetric a (n, n), from one triangle.
 
-    ``dtype``: float32 or float64. OutOfRange when entries are not finite, or too large or too small to be squared;
-    _host.LinAlgError when a step of LAPACK fails. LAPACK Users' Guide, 3rd ed., sec. 2.4.4.
+    ``dtype``: float32 or float64. OutOfRange if entries are not finite, or too large or too small to be squared;
+    _host.LinAlgError if a step of LAPACK fails. LAPACK Users' Guide, 3rd ed., sec. 2.4.4.
     """
     lapack, n = _lapack(dtype), len(a)
     largest = max(float(a.max()), -float(a.min()))
@@ -132,7 +132,7 @@ class _Reflectors(NamedTuple):
 
 
 def _reflectors(lapack: _Lapack, q: np.ndarray, scales: np.ndarray) -> list[_Reflectors]:
-    """The reflectors below the diagonal of q (n, n), WIDE to a block; the last of scales (n,) is not used."""
+    """The reflectors below the diagonal of q (n, n) in blocks of WIDE; the last of scales (n,) is not used."""
     n, blocks = len(q), []
     free = np.empty((n + WIDE) * n // 2, q.dtype)
     for j in range(0, n - 1, WIDE):
@@ -162,7 +162,7 @@ def _reflect(lapack: _Lapack, blocks: list[_Reflectors], x: np.ndarray, space: n
 
 
 def _gemm(lapack: _Lapack, alpha: object, a: np.ndarray, b: np.ndarray, beta: object, c: np.ndarray) -> None:
-    """c := alpha a b + beta c; columns of c are contiguous, of a and b either columns or rows."""
+    """c := alpha a b + beta c. The columns of c are contiguous; in a and b either the columns or the rows are."""
     operands: list[object] = []
     turned = []
     for x in (a, b):
@@ -206,7 +206,7 @@ def _mrrr(lapack: _Lapack, d: np.ndarray, e: np.ndarray, work: np.ndarray) -> tu
     """Eigenvalues and eigenvectors of T by MRRR; None if it finds no relatively robust representation."""
     n = len(d)
     w, x = np.empty(n, d.dtype), np.empty((n, n), d.dtype, order="F")
-    integers, found, info = np.empty(12 * n, np.intc), c_int(), c_int()  # two integers of support a vector, ten of work
+    integers, found, info = np.empty(12 * n, np.intc), c_int(), c_int()  # a vector has 2 for support, 10 for work
     rows, zero, all_of_them = _int(n), _int(0), _address(w)
     lapack.stemr(
         c_char_p(b"V"), c_char_p(b"A"), rows, _address(d), _address(e), all_of_them, all_of_them, zero, zero,
