@@ -1,4 +1,4 @@
-"""Arrays in pieces over the processes of a program: `Sharded` arrays, their products, and collective operations."""
+"""Arrays distributed over the processes of a program: `Sharded` arrays, their products, and collective operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collective operations of ranks: each begins with a header that all compare, and sums have a fixed order."""
+"""Collective operations: each begins with a header that all ranks compare, and sums are added in a fixed order."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trnpy.dist._traffic import Traffic
 Bytes = np.ndarray  # of uint8, contiguous
 Interval = tuple[int, int]  # of leaves: the first one, and the one after the last
 
-HEADER = 512  # bytes of a header: the call, what is said beside it, the line
+HEADER = 512  # bytes of a header: the call, further text, and the line of source
 LINE = 160  # characters of a line of source, the last ones of its path
-SMALL = 2**14  # bytes below which a sum is quicker if every rank receives everything: one message instead of two
+SMALL = 2**14  # bytes below which a sum is faster if every rank receives all arrays: one message instead of two
 FOLDS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 END = "end of the program"  # the last call of every rank
 FOLDER = os.path.dirname(__file__)
@@ -32,9 +32,9 @@ LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (FOLDER, n
 
 
 class MismatchedCalls(RuntimeError):
-    """Ranks met in different collective operations; the message has the call and the line of each one.
+    """Ranks met in different collective operations; the message has the call and the line of each rank.
 
-    Every rank raises it, at the same operation, so that none waits for another.
+    Every rank raises it at the same operation, so that no rank waits for another.
 
     Examples
     --------
@@ -50,15 +50,15 @@ class MismatchedCalls(RuntimeError):
 
 
 class Transport(Protocol):
-    """What carries bytes between ranks; a block for each rank, in the order of ranks."""
+    """Carries bytes between ranks: one block for each rank, in the order of ranks."""
 
     rank: int
     size: int
     world: bool  # whether the ranks are all processes of an MPI program
-    modelled_s: float  # what its transfers take where they are simulated; 0.0 where bytes really move
+    modelled_s: float  # modelled seconds of simulated transfers; 0.0 if the transfers are real
 
     def words(self, block: Bytes) -> list[Bytes]:
-        """The blocks of all ranks, of equal size: headers and sizes, which pass between hosts."""
+        """The blocks of all ranks, which have equal sizes: headers and sizes, which pass between hosts."""
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         """The blocks of all ranks, which have ``sizes`` bytes, one after the other in a new array."""
@@ -67,11 +67,11 @@ class Transport(Protocol):
         """The blocks that the ranks have for this one, of ``sizes`` bytes."""
 
     def begin(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> Callable[[], list[Bytes]]:
-        """Start `alltoall`; the returned function waits for its blocks. Where bytes do not move by themselves, at once."""
+        """Start `alltoall`; the returned function waits for its blocks. Some transports complete it at once."""
         return in_turn(lambda: self.alltoall(blocks, sizes))
 
     def sleep(self) -> None:
-        """Wait until the first rank calls `wake`, without a processor."""
+        """Wait until the first rank calls `wake`, without using a processor."""
 
     def wake(self) -> None:
         """End the sleep of all others."""
@@ -97,20 +97,20 @@ class Alone(Transport):
 
 
 class Communicator:
-    """The ranks of a program, and what they do together; `comm` returns it.
+    """The ranks of a program and their collective operations; `comm` returns it.
 
-    All ranks make the same calls in the same order; if they do not, each raises `MismatchedCalls`. Arrays have any
-    dtype but object. Sums are folded by a binary tree over the ranks, so the same number of ranks gives the same bits.
+    All ranks make the same calls in the same order; otherwise each raises `MismatchedCalls`. Arrays have any dtype
+    except object. A binary tree over the ranks reduces sums, so the same number of ranks gives the same bits.
 
     Parameters
     ----------
     transport : Transport
-        What carries bytes between the ranks.
+        Carries bytes between the ranks.
     waits : callable, optional
-        Is told the call and the line before a rank waits for the others, and ``None`` afterwards.
+        Called with the call and the line before a rank waits for the others, and with ``None`` afterwards.
     gathers : float, optional
-        Bytes of the largest operand of a product that a rank gathers unasked, the same on all ranks. Without it all
-        ranks share this host's memory.
+        Bytes of the largest operand of a product that a rank gathers by default, the same on all ranks. If it is not
+        given, the limit is computed as if all ranks shared this host's memory.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Communicator:
 
     @property
     def modelled_s(self) -> float:
-        """Seconds that the transfers of simulated NeuronCores take by the model (`trnpy.dist.cores`); 0.0 of others."""
+        """Modelled seconds of the transfers between simulated NeuronCores (`trnpy.dist.cores`); otherwise 0.0."""
         return self._transport.modelled_s
 
     @property
@@ -159,11 +159,11 @@ class Communicator:
         return sum(line.waited_s for line in self.traffic.lines.values())
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called `barrier`."""
         self.meet("barrier")
 
     def on_first(self, act: Callable[[], Any]) -> None:
-        """Call ``act`` on rank 0; the others sleep meanwhile: in other operations they keep a processor busy."""
+        """Call ``act`` on rank 0; meanwhile the other ranks sleep, so that they do not keep a processor busy."""
         self.meet("work of rank 0")
         if self.rank == 0:
             try:
@@ -178,7 +178,7 @@ class Communicator:
         self._waits(None)
 
     def bcast(self, x: Any = None, root: int = 0) -> np.ndarray:
-        """The array of rank ``root``, on every rank; what the others pass is not read."""
+        """The array of rank ``root``, on every rank; the arguments of the other ranks are ignored."""
         if not 0 <= root < self.size:
             raise ValueError(f"root={root}: expected a rank from 0 to {self.size - 1}")
         a = plain(x) if self.rank == root else np.empty(0, np.uint8)
@@ -202,7 +202,7 @@ class Communicator:
         return found.view(dtype).reshape(shape)
 
     def allgather(self, x: Any, axis: int = 0) -> np.ndarray:
-        """The arrays of all ranks joined along ``axis``, where their lengths may differ; numbers make a vector."""
+        """The arrays of all ranks joined along ``axis``, along which lengths may differ; numbers make a vector."""
         a = np.atleast_1d(plain(x))
         axis = range(a.ndim)[axis]
         rest = a.shape[:axis] + a.shape[axis + 1 :]
@@ -214,16 +214,16 @@ class Communicator:
         return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
 
     def alltoall(self, blocks: Sequence[Any]) -> list[np.ndarray]:
-        """What every rank has for this one, given one array for each rank: of one dtype, with as many dimensions."""
+        """The arrays that all ranks send to this one. ``blocks``: one for each rank, equal in dtype and dimensions."""
         return self.exchanged(blocks, "alltoall")
 
     def exchanged(self, blocks: Sequence[Any], call: str) -> list[np.ndarray]:
-        """As `alltoall`, under the name of the operation that needs it: its bytes grow otherwise with more ranks."""
+        """As `alltoall`, counted for the operation ``call``, whose bytes grow differently with the number of ranks."""
         arrays, shapes, sizes = self._agreed(blocks, call)
         return _shaped(self._alltoall([to_bytes(a) for a in arrays], sizes), shapes, arrays[0].dtype)
 
     def exchanging(self, blocks: Sequence[Any], call: str) -> Callable[[], list[np.ndarray]]:
-        """Start `exchanged` and go on: the returned function waits for the arrays. Until then ``blocks`` must not change.
+        """Start `exchanged` and return a function that waits for the arrays. Until then ``blocks`` must not change.
 
         Ranks may meet in other operations meanwhile.
         """
@@ -242,7 +242,7 @@ class Communicator:
         return arrived
 
     def _agreed(self, blocks: Sequence[Any], call: str) -> tuple[list[np.ndarray], list[tuple[int, ...]], list[int]]:
-        """The arrays for the ranks, and the shapes and bytes of what they have for this one."""
+        """The arrays for the other ranks, and the shapes and bytes of the arrays that those send to this rank."""
         arrays = [plain(x) for x in blocks]
         if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
             raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
@@ -299,7 +299,7 @@ class Communicator:
         return whole.view(dtype).reshape(shape)
 
     def meet(self, call: str, said: str = "") -> list[str]:
-        """What every rank said; raises MismatchedCalls on all ranks if their calls differ."""
+        """The texts of all ranks; raises MismatchedCalls on all ranks if their calls differ."""
         if self.size == 1:
             return [said]
         line = line_of_program()
@@ -334,7 +334,7 @@ class Communicator:
         return found
 
     def shifted(self, a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """The array of the next rank, which has ``shape``; this one's goes to the rank before."""
+        """The array of the next rank, which has ``shape``; this rank's array goes to the previous rank."""
         self.meet(f"ring of {a.dtype.str}")
         size = a.dtype.itemsize * int(np.prod(shape, dtype=np.int64))
         to, source = (self.rank - 1) % self.size, (self.rank + 1) % self.size
@@ -349,7 +349,7 @@ def _shaped(blocks: Sequence[Bytes], shapes: Sequence[tuple[int, ...]], dtype: n
 
 
 def report(comm: Ranks, ledger: Ledger) -> None:
-    """Give the first rank's ledger what the ledgers and the traffic of all ranks say."""
+    """Add the ledgers and the traffic of all ranks to the first rank's ledger."""
     if comm.size == 1:
         return
     mine = np.frombuffer(payload(ledger, comm.traffic), np.uint8)
@@ -359,12 +359,12 @@ def report(comm: Ranks, ledger: Ledger) -> None:
 
 
 def gather_limit(ranks: int) -> float:
-    """Bytes of the largest operand that a rank gathers unasked, if so many ranks share this host's memory."""
+    """Bytes of the largest operand that a rank gathers by default, if ``ranks`` ranks share this host's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 8 / ranks
 
 
 def even(n: int, parts: int) -> list[int]:
-    """Edges of ``parts`` pieces of ``n``, as even as can be."""
+    """Edges of ``parts`` pieces of ``n``, as even as possible."""
     return [n * i // parts for i in range(parts + 1)]
 
 
@@ -398,7 +398,7 @@ def maximal(lo: int, hi: int, first: int, last: int) -> list[Interval]:
 
 
 def fold(lo: int, hi: int, value: Callable[[int, int], np.ndarray | None], op: str = "sum") -> np.ndarray:
-    """The node of leaves ``lo`` to ``hi``: its ``value``, or the two nodes below it folded."""
+    """The node of leaves ``lo`` to ``hi``: its ``value``, or the reduction of the two nodes below it."""
     found = value(lo, hi)
     if found is not None:
         return found
@@ -411,7 +411,7 @@ def _folded(
     found: Sequence[Bytes], owned: Sequence[Sequence[Interval]], shape: tuple[int, ...], dtype: np.dtype, leaves: int,
     op: str,
 ) -> np.ndarray:  # fmt: skip
-    """The tree over what all ranks sent, each the arrays of its intervals."""
+    """The reduction over the tree, from the arrays that each rank sent for its intervals."""
     nodes: dict[Interval, np.ndarray] = {}
     for block, intervals in zip(found, owned, strict=True):
         arrays = block.view(dtype).reshape(len(intervals), *shape)
@@ -421,7 +421,7 @@ def _folded(
 
 
 def line_of_program() -> str:
-    """The nearest line outside trnpy and NumPy, or if the program is trnpy's own, outside trnpy.dist."""
+    """The nearest line outside trnpy and NumPy; if the program belongs to trnpy, the nearest outside trnpy.dist."""
     frame: FrameType | None = sys._getframe(1)
     own = ""
     while frame is not None:

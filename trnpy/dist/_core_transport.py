@@ -1,4 +1,4 @@
-"""NeuronCores of one instance as ranks: their bytes pass in a kernel's collective, here on the simulator."""
+"""NeuronCores of one instance as ranks: a kernel with a collective moves their bytes, here on the simulator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trnpy._nki.simulated import kernel
 from trnpy.dist._collectives import Bytes, Communicator, Transport
 from trnpy.dist._start import Room, Thread, together
 
-ROW = 2**16  # bytes from a core to another in a launch: all launches have one shape, so that there is one program
+ROW = 2**16  # bytes from one core to another in a launch: all launches have one shape, so one program is enough
 WORD = np.dtype(np.int32)
 
 
 class OfCores(Transport):
-    """The transport of one core. Headers and sizes pass between hosts, here threads; all else in the kernel `exchange`.
+    """The transport of one core: threads pass headers and sizes; the kernel `exchange` moves all other bytes.
 
-    Every operation is a number of launches of one program: what ranks have for each other, ``row`` bytes at a time.
-    Launches, the host's links, barriers of the ranks and links between them are priced by the model.
+    Every operation launches one program repeatedly; each launch moves ``row`` bytes from each rank to each other. The
+    model predicts the time of launches, host-device transfers, barriers and transfers between the cores.
     """
 
     world = False
@@ -60,7 +60,7 @@ class OfCores(Transport):
         return found
 
     def _exchanged(self, rows: np.ndarray) -> np.ndarray:
-        """The rows that all ranks have for this one: one launch on every core, which the first rank's thread starts."""
+        """The rows that all ranks send to this one, in one launch on all cores that the first rank's thread starts."""
         room = self._room
         room.left[self.rank] = rows
         room.barrier.wait()
@@ -85,13 +85,14 @@ def cores(
 ) -> list[Any]:
     """Run ``program`` on ranks that stand for NeuronCores of one instance, whose collectives run on the simulator.
 
-    What `comm` sends in the program passes between the cores in `nki.collectives`, by one kernel with one collective;
-    its seconds, modelled, are ``comm().modelled_s``. All else is computed on the host. Sums have the bits of `threads`.
+    One kernel with one operation of `nki.collectives` moves all bytes that the program sends with `comm`;
+    ``comm().modelled_s`` has its modelled seconds. The host computes everything else. Sums have the same bits as with
+    `threads`.
 
     Parameters
     ----------
     number : int
-        Of cores, one rank on each: a number for which groups of ranks ran on such machines.
+        Number of cores, one rank on each. Groups of that size must be known to run on the machine.
     program : callable
         Called with ``args`` on each rank, where `comm` returns a communicator of its own.
     *args
@@ -106,7 +107,7 @@ def cores(
     Returns
     -------
     list
-        What each rank returned.
+        The return value of each rank.
 
     Raises
     ------

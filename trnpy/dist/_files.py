@@ -22,9 +22,9 @@ def load(path: str | os.PathLike[str], axis: int = 0, name: str | None = None) -
     axis : int
         The axis that is cut, as evenly as can be.
     name : str, optional
-        The dataset of an HDF5 file, which may be left out if the file has one. A group is read as PySCF writes
-        density-fitted integrals (``"j3c"``): its datasets, in the order of the numbers that name them, lie beside each
-        other along the last axis.
+        The dataset of an HDF5 file; it may be omitted if the file has only one. A group is read in the layout of
+        PySCF's density-fitted integrals (``"j3c"``): its datasets are named by numbers and are joined in that order
+        along the last axis.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def load(path: str | os.PathLike[str], axis: int = 0, name: str | None = None) -
     Raises
     ------
     ValueError
-        If ``axis`` is none of the array's, or several datasets could be meant.
+        If the array has no such ``axis``, or if ``name`` is omitted and the file has several datasets.
     KeyError
         If the file has no dataset ``name``.
 
@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str], axis: int = 0, name: str | None = None) -
 
 
 def _datasets(file: Any, name: str | None) -> list[Any]:
-    """Datasets that lie beside each other along their last axis."""
+    """The datasets to be joined along their last axis."""
     found = file if name is None else file[name]
     while hasattr(found, "keys"):
         names = list(found)
@@ -71,7 +71,7 @@ def _datasets(file: Any, name: str | None) -> list[Any]:
 
 
 def _taken(parts: list[Any], axis: int) -> Sharded:
-    """This rank's range of arrays beside each other along their last axis."""
+    """This rank's range of ``parts`` joined along their last axis."""
     comm = process_comm()
     last = len(parts[0].shape) - 1
     shape = (*parts[0].shape[:last], sum(part.shape[last] for part in parts))

@@ -19,7 +19,7 @@ Block = tuple[Range, ...]  # the range of each axis
 
 
 def pieces(shape: Sequence[int], axis: int, edges: Sequence[int]) -> list[Block]:
-    """What each rank has of an array that is cut along ``axis``."""
+    """The block that each rank has of an array that is cut along ``axis``."""
     return [tuple(ij if k == axis else (0, n) for k, n in enumerate(shape)) for ij in pairwise(edges)]
 
 
@@ -39,7 +39,7 @@ def moved(
 
 
 def _within(outer: Block, inner: Block) -> tuple[slice, ...]:
-    """Where the common part of two blocks is in the first one."""
+    """The slices of ``outer`` that select its common part with ``inner``."""
     return tuple(
         slice(min(max(i, first), last) - first, min(max(j, first), last) - first)
         for (first, last), (i, j) in zip(outer, inner, strict=True)
@@ -73,7 +73,7 @@ class Grid:
         return len(self.edges[0]) - 1, len(self.edges[1]) - 1
 
     def blocks(self, labels: str, shape: Sequence[int], sizes: Mapping[str, int]) -> list[Block]:
-        """What each rank needs, or computes, of an operand; along axes of length one that are stretched, all."""
+        """The block of an operand that each rank needs or computes; axes that are broadcast are whole."""
         columns = self.shape[1]
 
         def range_of(label: str, n: int, rank: int) -> Range:
@@ -93,9 +93,9 @@ class Grid:
 
 
 def grids(inputs: Iterable[str], output: str, edges: Mapping[str, Sequence[int]], ranks: int) -> Iterator[Grid]:
-    """All grids by two labels of the result, each of another one of the ``inputs``, those that are cut.
+    """All grids over two labels of the result that belong to different ``inputs``, the operands that are cut.
 
-    ``edges``: where each label is cut for all ranks. Rows and columns begin there, too.
+    ``edges``: the indices at which each label is cut. Rows and columns of the grid also begin there.
     """
     found = [set(labels) for labels in inputs]
     for row, column in permutations(output, 2):

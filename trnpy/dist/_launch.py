@@ -22,7 +22,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of e
 
 
 def mpiexec() -> str:
-    """The launcher of this environment, or of the system; FileNotFoundError says how to get one."""
+    """The launcher of this environment, or of the system; FileNotFoundError explains how to install one."""
     found = shutil.which("mpiexec", path=os.path.dirname(sys.executable)) or shutil.which("mpiexec")
     if found is None or importlib.util.find_spec("mpi4py") is None:
         raise FileNotFoundError(f"several ranks need mpi4py and mpiexec: {distribution.install('mpi')} mpich")
@@ -30,7 +30,7 @@ def mpiexec() -> str:
 
 
 def terminal() -> bool:
-    """Whether a terminal shows standard error: this process's, or that of the mpiexec that passes it on (on Linux)."""
+    """Whether a terminal shows the standard error of this process, or of the mpiexec that forwards it (on Linux)."""
     if sys.stderr.isatty():
         return True
     process = os.getppid() if launched() > 1 else 0
@@ -46,10 +46,10 @@ def terminal() -> bool:
 
 
 def run(ranks: int, command: Sequence[str]) -> int:
-    """Run ``python command`` in so many processes that share the processors; returns the exit status.
+    """Run ``python command`` in ``ranks`` processes that share the processors; returns the exit status.
 
-    Each rank is watched as in any program of trnpy.dist: one that fails ends all, with one message. So does a signal
-    that ends this process; the status is then 128 and its number.
+    Each rank is watched as in any program of trnpy.dist: one that fails ends all ranks, with one message. A signal that
+    ends this process also ends all ranks; the status is then 128 plus the number of the signal.
     """
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = dict.fromkeys(THREADS, str(max(1, processors // ranks)))
@@ -58,7 +58,7 @@ def run(ranks: int, command: Sequence[str]) -> int:
     try:
         return started.wait()
     except _Ended as why:
-        if why.number == signal.SIGINT and _ends(started):  # a terminal interrupts mpiexec, too
+        if why.number == signal.SIGINT and _ends(started):  # a terminal also interrupts mpiexec
             return 128 + why.number
         started.send_signal(why.number)
         if not _ends(started):

@@ -1,4 +1,4 @@
-"""Ranks of an MPI program: bytes carried by mpi4py, and the end of all ranks when one fails."""
+"""Ranks of an MPI program: mpi4py carries their bytes, and all ranks end when one fails."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, T
 from trnpy.dist._watched import Watched
 
 LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit integers
-# Bytes of a block, on average, from which ranks send each other their blocks directly. MPICH's Allgatherv passes large
-# ones round a ring in pieces of 32 KiB: where ranks outnumber processors, each piece waits for a turn of its rank.
-# Four ranks on two busy processors took 8 ms with either for 16 KB in all, 14 and 9 ms for 64 KB, 147 and 8 for 1 MB.
+# Mean bytes of a block from which ranks send each other their blocks directly. MPICH's Allgatherv passes large blocks
+# round a ring in pieces of 32 KiB: if ranks outnumber processors, each piece waits until its rank is scheduled.
+# Four ranks on two busy processors, Allgatherv and direct: 8 and 8 ms for 16 KB in all, 14 and 9 ms for 64 KB, 147 and
+# 8 ms for 1 MB.
 DIRECT = 2**13
 WAKE = 1  # the tag of messages that end a sleep; all others have 0
-NAP_S = 0.01  # of a rank that sleeps, between two questions
-ASK_S = 1e-3  # between two questions of a rank that computes meanwhile
-SILENT_S = 5.0  # after so long a rank that has nothing to add ends the run, should the one that speaks not do so
-READ_S = 0.2  # for the launcher to read what a rank says: it drops the rest when it ends the run
+NAP_S = 0.01  # interval at which a sleeping rank polls
+ASK_S = 1e-3  # interval at which a rank polls while it computes
+SILENT_S = 5.0  # if the rank that reports the cause does not end the run, another rank does so after this time
+READ_S = 0.2  # time for the launcher to read the output of a rank: it drops the rest when it ends the run
 
 
 class Mpi(Transport):
@@ -58,7 +59,7 @@ class Mpi(Transport):
         return found
 
     def begin(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> Callable[[], list[Bytes]]:
-        """As `alltoall`, in a thread: MPI moves large blocks only while somebody asks it whether they have arrived."""
+        """As `alltoall`, in a thread: MPI moves large blocks only while a thread polls for their arrival."""
         found = [np.empty(size, np.uint8) for size in sizes]
         requests = self._requests(blocks, found)
 
@@ -73,7 +74,7 @@ class Mpi(Transport):
         self._mpi.Request.Waitall(self._requests(blocks, found))
 
     def _requests(self, blocks: Sequence[Bytes], found: Sequence[Bytes]) -> list[Any]:
-        """To send each rank its block, and to receive in ``found`` what each has for this one; all at once."""
+        """Requests that send each rank its block and receive the blocks for this rank into ``found``, all at once."""
         found[self.rank][...] = blocks[self.rank]
         requests = []
         for turn in range(1, self.size):
@@ -83,7 +84,7 @@ class Mpi(Transport):
         return requests
 
     def sleep(self) -> None:
-        while not self.comm.Iprobe(0, WAKE):  # which asks once; all that waits in MPI turns
+        while not self.comm.Iprobe(0, WAKE):  # a single poll; every blocking wait of MPI keeps a processor busy
             time.sleep(NAP_S)
         self.comm.Recv([np.empty(0, np.uint8), self._mpi.BYTE], 0, WAKE)
 
@@ -97,7 +98,7 @@ def _cut(block: Bytes) -> list[Bytes]:
 
 
 def gathered(mine: bytes) -> list[bytes]:
-    """What all ranks have, on the first one; empty on others, and if MPI has ended or never begun."""
+    """The bytes of all ranks, on the first rank; empty on others, and if MPI is finalised or was never initialised."""
     from mpi4py import MPI
 
     if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.size == 1:
@@ -106,7 +107,7 @@ def gathered(mine: bytes) -> list[bytes]:
 
 
 def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator], None]] = ()) -> Communicator:
-    """The communicator of all ranks. It initialises MPI, unless the program has, and watches this rank.
+    """The communicator of all ranks. It initialises MPI if the program has not, and watches this rank.
 
     When the program has ended on all ranks, they call each of ``ending``.
     """
@@ -117,12 +118,12 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     ours = not MPI.Is_initialized()
     if ours:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    if MPI.COMM_WORLD.size == 1 < launched():  # else each would be rank 0 of 1, and do all the work
+    if MPI.COMM_WORLD.size == 1 < launched():  # otherwise each would be rank 0 of 1 and do all the work
         raise RuntimeError(
             f"{launched()} processes were started, but the {MPI.get_vendor()[0]} that mpi4py uses knows of one: start them "
             "with the mpiexec of this MPI, or with srun --mpi=LIBRARY"
         )
-    world = MPI.COMM_WORLD.Dup()  # the program's own messages do not meet ours
+    world = MPI.COMM_WORLD.Dup()  # separates the program's own messages from ours
     folder = world.bcast(Watched.folder() if world.rank == 0 else None)
     watched.show(folder, world.rank, world.size)
     world.Barrier()
@@ -132,17 +133,17 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     usual = sys.excepthook
 
     def fail(kind: type[BaseException], why: BaseException, trace: Any) -> None:
-        """End the run after an exception that the program does not catch; one rank says why."""
+        """End the run after an exception that the program does not catch; one rank prints the cause."""
         if not issubclass(kind, MismatchedCalls):
             usual(kind, why, trace)
         elif found.rank:
-            time.sleep(SILENT_S)  # the same exception ends rank 0, which speaks
+            time.sleep(SILENT_S)  # the same exception ends rank 0, which prints it
         watched.report(why)
         time.sleep(READ_S)
         MPI.COMM_WORLD.Abort(1)
 
     def end() -> None:
-        """Wait for all ranks to end; one that waits for a rank that ends learns of it here."""
+        """Wait for all ranks to end; a rank that still waits for one that ends raises MismatchedCalls."""
         try:
             found.meet(END)
             for act in ending:

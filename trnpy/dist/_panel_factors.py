@@ -1,7 +1,7 @@
-"""A matrix over the ranks by panels of columns, and its Cholesky and LU factors, panel after panel.
+"""A matrix distributed over the ranks in panels of columns, and its Cholesky and LU factors, panel after panel.
 
-Panel k is on rank k modulo the number of ranks, so that all ranks have work until the end. The rank of a panel factors
-it and sends it to all; each rank updates its own columns to the right.
+Panel k is on rank k modulo the number of ranks, so that all ranks have work until the end. The owner of a panel factors
+it and sends it to all ranks; each rank updates its own columns to the right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trnpy.dist._collectives import Communicator
 from trnpy.dist._sharded import Sharded
 from trnpy.linalg._namespace import NAMES
 
-WIDTH = 128  # columns of a panel: those of a device's panel
+WIDTH = 128  # columns of a panel, as on a device
 Step = tuple[slice, np.ndarray, np.ndarray]  # columns of a panel; its rows from there on, factored; pivots
 
 cholesky, solve_triangular, get_lapack_funcs = (
@@ -24,7 +24,7 @@ cholesky, solve_triangular, get_lapack_funcs = (
 
 
 class Panels:
-    """A square matrix of floating numbers by panels of columns; ``local`` has those of this rank, in order."""
+    """A square floating-point matrix in panels of columns; ``local`` has the panels of this rank, in order."""
 
     def __init__(self, a: Sharded) -> None:
         self.comm, self.n, self.axis, self.edges = a.comm, a.shape[0], a.axis, a.edges
@@ -39,7 +39,7 @@ class Panels:
         self._even, self._owners = columns.edges, owners
 
     def sharded(self) -> Sharded:
-        """The matrix in pieces as it was given."""
+        """The matrix as a Sharded array, cut like the given one."""
         first, last = self._even[self.comm.rank], self._even[self.comm.rank + 1]
         bounds = [np.searchsorted(self.mine, self._even[rank : rank + 2]) for rank in range(self.comm.size)]
         found = self.comm.alltoall([self.local[:, i:j] for i, j in bounds])
@@ -54,7 +54,7 @@ class Panels:
         return k // self.width % self.comm.size
 
     def place(self, k: int) -> slice:
-        """Where the columns of that panel, which is this rank's, are in ``local``."""
+        """The columns of that panel, which is on this rank, in ``local``."""
         first = int(np.searchsorted(self.mine, k))
         return slice(first, first + min(self.width, self.n - k))
 
@@ -63,7 +63,7 @@ class Panels:
         return slice(int(np.searchsorted(self.mine, min(k + self.width, self.n))), None)
 
     def steps(self, factor: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Iterator[Step]:
-        """Each panel in turn, factored by its rank, on all ranks; an error of one is raised on all."""
+        """Each panel in order, factored by its owner, on all ranks; all ranks raise the error of one."""
         for k in self.starts:
             root, text, panel, pivots = self.owner(k), "", None, None
             if root == self.comm.rank:
@@ -82,7 +82,7 @@ class Panels:
 
 
 def shared(comm: Communicator, root: int, text: str) -> None:
-    """Raise LinAlgError on all ranks if rank ``root`` has a text of one."""
+    """Raise LinAlgError on all ranks if the ``text`` of rank ``root`` is not empty."""
     said = bytes(comm.bcast(np.frombuffer(text.encode(), np.uint8), root)).decode()
     if said:
         raise np.linalg.LinAlgError(said)
@@ -97,7 +97,7 @@ def _definite(panel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _general(panel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of the factors L and U, and the order in which the rows then are."""
+    """The columns of the factors L and U, and the order of the rows after pivoting."""
     (getrf,) = get_lapack_funcs(("getrf",), (panel,))
     factors, swaps, info = getrf(panel)
     if info > 0:
@@ -125,7 +125,7 @@ def definite_factor(a: Sharded, b: np.ndarray | None = None) -> Panels:
 
 
 def definite_solution(a: Sharded, b: np.ndarray) -> np.ndarray:
-    """x of A x = b for a Hermitian positive-definite A, on all ranks; b, which is overwritten, is on all."""
+    """x of A x = b for a Hermitian positive-definite A, on all ranks. All ranks have b, which is overwritten."""
     panels = definite_factor(a, b)
     for k in reversed(panels.starts):
         root, x = panels.owner(k), None
@@ -140,7 +140,7 @@ def definite_solution(a: Sharded, b: np.ndarray) -> np.ndarray:
 
 
 def general_solution(a: Sharded, b: np.ndarray) -> np.ndarray:
-    """x of A x = b, by factors with row exchanges, on all ranks; b, which is overwritten, is on all."""
+    """x of A x = b, by LU with partial pivoting, on all ranks. All ranks have b, which is overwritten."""
     panels = Panels(a)
     for columns, panel, order in panels.steps(_general):
         k, width = columns.start, panel.shape[1]

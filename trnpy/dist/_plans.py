@@ -1,4 +1,4 @@
-"""Plans of contractions of sharded arrays: of which labels each rank computes ranges, and what moves for that."""
+"""Plans of contractions of sharded arrays: the labels that are divided over the ranks, and the data to be moved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from trnpy.dist._collectives import even
 MESSAGE_S = 5e-6
 BYTES_PER_S = {"gather": 6e9, "ring": 6e9, "reshard": 4e9, "allreduce": 2.4e9, "reduce_scatter": 3e9}
 FLOPS_PER_S = 2e10
-# Collectives of 1 to 64 MB and a product of 2,048 rows, on the host of the rates, are within this factor of the model:
-# at most 2.4 and 2.7 times faster. A sum of 1 KB was 4.4 times faster. A network is not covered.
+# On the host of these rates, collectives of 1 to 64 MB and a 2,048 x 2,048 matrix product are within this factor of the
+# model: at most 2.4 and 2.7 times faster. A sum of 1 KB was 4.4 times faster. A network is not covered.
 ERROR_FACTOR = 3.0
 LEAVES = 16  # pieces of the label in a reproducible product, whatever the number of ranks
 Layout = int | None | Literal["kept"]
@@ -28,7 +28,7 @@ Layout = int | None | Literal["kept"]
 
 @record()
 class Step:
-    """What moves between the ranks, or the products between two moves."""
+    """One transfer between the ranks, or the products between two transfers."""
 
     action: str  # gather, ring, reshard, blocks, product, allreduce, reduce_scatter
     what: str  # labels of the operand or of the result
@@ -38,7 +38,7 @@ class Step:
 
 @record(frozen=True)
 class ShardedPlan:
-    """How the ranks compute a contraction: each one a range of ``label``, or on a grid a range of two labels."""
+    """How the ranks compute a contraction: each computes a range of ``label``, or on a grid a range of two labels."""
 
     subscripts: str
     label: str  # "" if no operand is in pieces; both labels of a grid
@@ -46,7 +46,7 @@ class ShardedPlan:
     ring: int | None  # the operand whose pieces pass from rank to rank
     axis: int | None  # of the result, cut along it; None if every rank has the whole result
     steps: tuple[Step, ...]
-    others: tuple[ShardedPlan, ...] = ()  # by the other labels, and the best one on a grid; the fastest first
+    others: tuple[ShardedPlan, ...] = ()  # plans with other labels, and the best on a grid; the fastest first
     grid: _grids.Grid | None = None
 
     @property
@@ -59,7 +59,7 @@ class ShardedPlan:
 
     @property
     def _share(self) -> str:
-        """Of which labels each rank has a range."""
+        """The labels of which each rank has a range."""
         return f"{self.label!r}" + (f" on {self.grid.shape[0]} x {self.grid.shape[1]}" if self.grid else "")
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def planned(
     inputs: tuple[str, ...], output: str, pieces: tuple[Piece, ...], wanted: Layout, itemsize: int, ranks: int,
     memory: float, reproducible: bool,
 ) -> ShardedPlan:  # fmt: skip
-    """The plan with the fewest modelled seconds, the first label at equality."""
+    """The plan with the lowest modelled time; if several are equal, the plan of the first label."""
     sizes = grammar.label_sizes(inputs, output, tuple(piece.shape for piece in pieces))
     cuts = [labels[p.axis] if p.axis is not None else "" for labels, p in zip(inputs, pieces, strict=True)]
     axis = next((output.index(c) for c in cuts if c and c in output), None) if wanted == "kept" else wanted
@@ -118,7 +118,7 @@ def planned(
                 continue
             share = piece.bytes * (p - 1) / p
             if label in labels and piece.shape[labels.index(label)] == sizes[label]:
-                # Of the same label few rows move, if any, to the edges of leaves.
+                # If the operand is cut along this label, few rows or none move to the edges of leaves.
                 if cuts[i] != label or (piece.edges != edges_of(label) and not reproducible):
                     listed.append(_step("reshard", labels, share / p, p))
                 continue
@@ -158,7 +158,7 @@ def _on_grids(
     inputs: tuple[str, ...], output: str, pieces: tuple[Piece, ...], axis: int | None, itemsize: int,
     sizes: Mapping[str, int], edges: Mapping[str, tuple[int, ...]], memory: float,
 ) -> Iterator[ShardedPlan]:  # fmt: skip
-    """Plans in which each rank computes a block of the result, of blocks of operands that fit ``memory``."""
+    """Plans in which each rank computes a block of the result from blocks of operands that fit ``memory``."""
     shape, at = tuple(sizes[c] for c in output), axis or 0
     size = itemsize * math.prod(shape)
     flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
@@ -184,7 +184,7 @@ def _on_grids(
 
 
 def _blocks_step(what: str, piece: Piece, blocks: list[_grids.Block], ranks: int) -> Step:
-    """An array, from pieces to blocks or back: as many bytes, from and to the ranks whose pieces meet a block."""
+    """The transfer of an array from pieces to blocks or back: both directions move the same bytes and messages."""
     assert piece.axis is not None
     has = _grids.pieces(piece.shape, piece.axis, piece.edges)
     sent = _grids.received(has, blocks) * piece.bytes / max(math.prod(piece.shape), 1)
@@ -193,7 +193,7 @@ def _blocks_step(what: str, piece: Piece, blocks: list[_grids.Block], ranks: int
 
 
 def _ranges(n: int, cuts: list[tuple[int, ...]], ranks: int, reproducible: bool) -> tuple[int, ...]:
-    """Ranges of a label of size ``n``: of leaves, else the first of its ``cuts`` in operands, else even ones."""
+    """Ranges of a label of size ``n``: those of leaves, else the first of its ``cuts`` in operands, else even ones."""
     if reproducible:
         return tuple(n * leaf // LEAVES for leaf in even(LEAVES, ranks))
     return next((edges for edges in cuts if edges[-1] == n), tuple(even(n, ranks)))

@@ -1,4 +1,4 @@
-"""Eigenvectors by ScaLAPACK, where the program has loaded one into its process: trnpy loads no library itself."""
+"""Eigenvectors with ScaLAPACK, if the program has loaded it into its process: trnpy loads no library itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DENSE = 1  # the type of a descriptor
 
 
 def eigenvectors(a: Sharded) -> Sharded | None:
-    """Eigenvectors of Hermitian a (n, n), unchecked; None where ScaLAPACK is not loaded or does not converge.
+    """Eigenvectors of Hermitian a (n, n), unchecked; None if ScaLAPACK is not loaded or does not converge.
 
     Each rank has panels of columns, on a grid of one row. All ranks of MPI take part.
     """
@@ -44,24 +44,24 @@ class _Grid:
         library.blacs_gridinit_(ctypes.byref(context), b"Row", _integer(1), _integer(panels.comm.size))
         self.context = ctypes.c_int32(context.value & 0xFFFFFFFF).value
         n, width = panels.n, panels.width
-        # Twice as long, for a library whose integers have 64 bits: such a one is not for us.
+        # Twice as long, in case the library has 64-bit integers: such a library is not used.
         self.descriptor = np.zeros(18, np.int32)
         sizes = [_integer(i) for i in (n, n, width, width, 0, 0, self.context, max(n, 1))]
         library.descinit_(_pointer(self.descriptor), *sizes, ctypes.byref(info))
         self.fits = self.descriptor[:9].tolist() == [DENSE, self.context, n, n, width, width, 0, 0, max(n, 1)]
 
     def solved(self, routine: Any) -> tuple[int, np.ndarray]:
-        """What the routine says of its end, 0 if all is well, and the columns of the eigenvectors of this rank."""
+        """The routine's info, 0 on success, and the columns of the eigenvectors of this rank."""
         matrix = np.array(self.panels.local, order="F")
         vectors, real = np.zeros_like(matrix), matrix.real.dtype
         values, info = np.empty(self.panels.n, real), ctypes.c_int64()
         one, n, descriptor = _integer(1), _integer(self.panels.n), _pointer(self.descriptor)
         kinds = [matrix.dtype, real] if matrix.dtype.kind == "c" else [matrix.dtype]
         spaces = [np.zeros(1, kind) for kind in (*kinds, np.dtype(np.int32))]
-        for sizes in ([-1] * len(spaces), None):  # first asks how much workspace it takes
+        for sizes in ([-1] * len(spaces), None):  # the first call queries the workspace
             if sizes is None:
-                # A size in single precision may have been rounded down. Of MKL 2026.2, pslasrt takes more than it asked
-                # for where a rank has less than one panel, and pdormtr where the whole matrix has.
+                # A size in single precision may have been rounded down. In MKL 2026.2, pslasrt uses more than it
+                # requests if a rank has less than one panel, and pdormtr if the whole matrix has less than one panel.
                 more = (self.panels.n + 2 * self.panels.width) * self.panels.width
                 sizes = [int(float(x[0].real) * (1 + 2.0**-20)) + more for x in spaces]
                 spaces = [np.empty(size, x.dtype) for size, x in zip(sizes, spaces, strict=True)]

@@ -1,4 +1,4 @@
-"""An array in pieces: each rank has one, a range along one axis."""
+"""A distributed array: each rank has one piece, a range along one axis."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trnpy.dist._start import comm as process_comm
 class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of which each rank has a range along one axis.
 
-    ``@``, `numpy.einsum`, `numpy.matmul`, `numpy.tensordot` and the same names of `trnpy` and `trnpy.dist` take it. All
-    ranks make one together.
+    ``@``, `numpy.einsum`, `numpy.matmul`, `numpy.tensordot` and the functions of these names in `trnpy` and
+    `trnpy.dist` accept it. All ranks create one together.
 
     Parameters
     ----------
     local : array_like
-        The piece of this rank. Along ``axis`` pieces may have any length, also none.
+        The piece of this rank. Along ``axis`` pieces may have any length, including zero.
     axis : int
         The axis that is cut.
     shape : tuple of int
@@ -32,7 +32,7 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
     comm : Communicator
         The ranks that have a piece.
     edges : sequence of int, optional
-        Rank r has the indices from ``edges[r]`` to ``edges[r + 1]``. Without it the ranks tell each other the lengths
+        Rank r has the indices from ``edges[r]`` to ``edges[r + 1]``. If omitted, the ranks send each other the lengths
         of their pieces.
 
     Raises
@@ -99,7 +99,7 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError(f"{self!r} is not on one rank: trnpy.dist.gather returns the whole array")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        # By name: NumPy's functions may be patched.
+        # Compared by name: NumPy's functions may be patched.
         own = _products().FUNCTIONS.get((function.__module__, function.__name__))
         return NotImplemented if own is None else own(*args, **kwargs)
 
@@ -110,11 +110,11 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
 
     @staticmethod
     def einsum_plan(*operands: Any, **options: Any) -> Any:
-        """What `trnpy.dist.einsum_plan` returns; `trnpy.einsum_plan` asks arrays in pieces."""
+        """The result of `trnpy.dist.einsum_plan`; `trnpy.einsum_plan` calls this for Sharded operands."""
         return _products().einsum_plan(*operands, **options)
 
     def along(self, axis: int, edges: Sequence[int] | None = None) -> Sharded:
-        """The same array cut along ``axis``, evenly without ``edges``; each rank sends what others need."""
+        """The same array cut along ``axis``, evenly if ``edges`` is None; each rank sends the parts others need."""
         axis = range(self.ndim)[axis]
         edges = tuple(even(self.shape[axis], self.comm.size) if edges is None else edges)
         if (axis, edges) == (self.axis, self.edges):
@@ -122,12 +122,12 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
         return Sharded(self.part(pieces(self.shape, axis, edges)), axis, self.shape, self.comm, edges)
 
     def part(self, needs: Sequence[Block], call: str = "alltoall") -> np.ndarray:
-        """The block of the whole array that this rank needs; each rank sends what others need."""
+        """The block of the whole array that this rank needs; each rank sends the parts that others need."""
         return moved(self.local, pieces(self.shape, self.axis, self.edges), needs, self.comm, call)
 
 
 def _products() -> Any:
-    """The module of products, which is loaded at first use: it needs this one."""
+    """The module of products, loaded at first use because it imports this module."""
     return importlib.import_module("trnpy.dist._sharded_products")
 
 
@@ -142,7 +142,7 @@ def scatter(a: Any, axis: int = 0, root: int | None = None) -> Sharded:
     Parameters
     ----------
     a : array_like
-        The whole array, the same on all ranks; with ``root``, on that rank, and the others pass what they like.
+        The whole array, the same on all ranks; with ``root``, only the argument of that rank is read.
     axis : int
         The axis that is cut, as evenly as can be. Ranks beyond its length have an empty piece.
     root : int, optional
@@ -156,7 +156,7 @@ def scatter(a: Any, axis: int = 0, root: int | None = None) -> Sharded:
     Raises
     ------
     ValueError
-        If ``axis`` is none of the array's, or ``root`` none of the ranks.
+        If the array has no such ``axis``, or if there is no rank ``root``.
     MismatchedCalls
         If the ranks do not call it together.
 
@@ -195,7 +195,7 @@ def gather(s: Any) -> np.ndarray:
     Parameters
     ----------
     s : Sharded or array_like
-        The array in pieces. What is not in pieces is returned as an array.
+        The array in pieces. Anything else is returned as an array.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Products of sharded arrays by their plan: every rank computes a range of one label."""
+"""Products of sharded arrays according to their plan: every rank computes a range of one label."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def einsum(
 ) -> Any:
     """`numpy.einsum` of arrays in pieces and of arrays that every rank has.
 
-    A label that is kept needs no communication; over one that is summed the ranks add up their results.
+    If the divided label is in the result, no communication is needed; if it is summed, the ranks add their results.
 
     Parameters
     ----------
     *operands
         Subscripts and operands in either form of `numpy.einsum`: `Sharded`, or arrays that are the same on all ranks.
     axis : int or None or 'kept'
-        The axis along which the result is cut; None: every rank has the whole result. ``'kept'``: the axis along which
-        the first operand is cut whose label is in the result; if there is none, as None.
+        The axis along which the result is cut; None: every rank has the whole result. ``'kept'``: the axis of the first
+        operand that is cut along a label of the result; if there is no such operand, as None.
     reproducible : bool
         Whether the result has the same bits for any number of ranks: the label is cut into 16 pieces, which are
         computed one by one and added in a fixed order.
@@ -41,7 +41,7 @@ def einsum(
         Bytes of the largest operand that a rank may gather; pieces of a larger one pass from rank to rank. By default
         an eighth of this host's memory divided by the number of ranks, the least of all ranks.
     **options
-        ``optimize`` and ``order`` are read and not needed; results have C order or any.
+        ``optimize`` and ``order`` are accepted and ignored.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def einsum(
 def einsum_plan(
     *operands: Any, axis: Layout = "kept", reproducible: bool = False, memory: float | None = None
 ) -> ShardedPlan:
-    """The plan of `einsum`: what the ranks send each other, and how long that takes by the model. A rank may ask alone.
+    """The plan of `einsum`: the transfers between the ranks and their modelled times. One rank may call it alone.
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ def einsum_plan(
     -------
     ShardedPlan
         ``steps``, each with bytes and seconds, their sums ``bytes`` and ``seconds``, ``label``, of which each rank
-        computes a range, and ``others``, the plans by other labels; printed, a table with an interval for each time.
+        computes a range, and ``others``, the plans with other labels. It prints as a table with an interval for each
+        time.
 
     Raises
     ------
@@ -113,7 +114,7 @@ Prepared = tuple[ShardedPlan, tuple[str, ...], str, list[Any], Communicator]
 
 
 def _prepared(operands: Sequence[Any], axis: Layout, reproducible: bool, memory: float | None) -> Prepared:
-    """The plan, labels, and operands of a call; NumPy words what is wrong with its subscripts."""
+    """The plan, labels, and operands of a call; NumPy raises errors of subscripts."""
     text = bool(operands) and isinstance(operands[0], str)
     places = range(1, len(operands)) if text else range(0, len(operands) - 1, 2)
     arrays = [operand(operands[i]) for i in places]
@@ -142,7 +143,7 @@ def _prepared(operands: Sequence[Any], axis: Layout, reproducible: bool, memory:
 
 
 def operand(a: Any) -> Any:
-    """A sharded array, or an array of what every rank has."""
+    """A sharded array, or an array that every rank has."""
     return a if isinstance(a, Sharded) else np.asarray(a)
 
 
@@ -153,10 +154,11 @@ def _cast(a: Any, dtype: np.dtype) -> Any:
 
 
 def _local(inputs: Sequence[str], output: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The contraction of arrays that this rank has; that of two is in C order if its labels allow.
+    """The contraction of arrays that this rank has; the result of two operands is in C order if the labels allow.
 
     NumPy multiplies its last operand by the one before it. If the last one has the first label of the result, BLAS
-    writes the result as it is; the other way it multiplies transposes: 512 rows by 2,048 of as many took 91 ms, not 82.
+    writes the result directly; otherwise it multiplies transposes, and 512 x 2,048 by 2,048 x 2,048 takes 91 ms instead
+    of 82.
     """
     own = next((c for c in output if sum(c in labels for labels in inputs) == 1), "")
     if len(arrays) == 2 and own and own in inputs[0]:
@@ -167,12 +169,14 @@ def _local(inputs: Sequence[str], output: str, arrays: Sequence[np.ndarray]) -> 
 def _on_grid(
     p: ShardedPlan, grid: Grid, inputs: Sequence[str], output: str, arrays: Sequence[Any], comm: Communicator
 ) -> Any:
-    """The contraction of which each rank computes the block of its row and column."""
+    """A contraction on a grid: each rank computes the block of its row and column."""
     sizes = grammar.label_sizes(inputs, output, tuple(a.shape for a in arrays))
     local = []
     for labels, a in zip(inputs, arrays, strict=True):
         needs = grid.blocks(labels, a.shape, sizes)
-        local.append(a.part(needs, "grid") if isinstance(a, Sharded) else a[tuple(slice(*ij) for ij in needs[comm.rank])])
+        local.append(
+            a.part(needs, "grid") if isinstance(a, Sharded) else a[tuple(slice(*ij) for ij in needs[comm.rank])]
+        )
     shape, axis = tuple(sizes[c] for c in output), p.axis or 0
     mine = _local(inputs, output, local)
     mine = moved(mine, grid.blocks(output, shape, sizes), pieces(shape, axis, p.edges), comm, "grid")
@@ -181,7 +185,7 @@ def _on_grid(
 
 
 class _Run:
-    """One contraction by its plan."""
+    """One contraction according to its plan."""
 
     def __init__(
         self, p: ShardedPlan, inputs: Sequence[str], output: str, arrays: Sequence[Any], comm: Communicator,
@@ -199,7 +203,7 @@ class _Run:
         ]
 
     def _axes(self, i: int, label: str, shape: Sequence[int]) -> list[int]:
-        """The axes of operand ``i`` with ``label``, unless it is stretched along them."""
+        """The axes of operand ``i`` with ``label``, except those along which it is broadcast."""
         return [k for k, c in enumerate(self.inputs[i]) if c == label and shape[k] == self.sizes[label]]
 
     def _moved(self, a: Any, has: Sequence[int]) -> np.ndarray:
@@ -399,4 +403,4 @@ def multi_einsum(contractions: Iterable[Sequence[Any]], **options: Any) -> list[
 FUNCTIONS = {
     ("numpy", "einsum"): einsum,
     ("numpy", "tensordot"): tensordot,
-}  # what NumPy hands to `Sharded.__array_function__`
+}  # the functions that NumPy passes to `Sharded.__array_function__`

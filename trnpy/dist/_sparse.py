@@ -20,25 +20,26 @@ FORMATS = ("bsr", "csr")
 
 @record(frozen=True)
 class Exchange:
-    """What a product needs of an operand whose rows are cut at certain places."""
+    """The rows of an operand that a product needs from other ranks, for one cut of the operand."""
 
-    compact: Any  # this rank's rows of the matrix, with the columns that it has blocks in, side by side
-    send: tuple[np.ndarray, ...]  # for each rank the rows, of this rank's piece of the operand, that it needs
-    place: tuple[np.ndarray, ...]  # for each rank where its rows go, in the operand of ``compact``
+    compact: Any  # this rank's rows of the matrix, with only the columns that have blocks
+    send: tuple[np.ndarray, ...]  # for each rank, the rows that it needs from this rank's piece of the operand
+    place: tuple[np.ndarray, ...]  # for each rank, the positions of its rows in the operand of ``compact``
 
 
 class SparseRows:
     """A BSR or CSR matrix of which each rank has a range of block rows; ``scatter_rows`` makes one.
 
-    ``s @ x`` takes a `Sharded` of one or two dimensions, or an array that every rank has, and returns a `Sharded` that
-    is cut along its rows like ``s``. The first product with operands cut at certain rows finds what each rank needs of
-    the others, its halo; that and every later product fetches each such row once. All ranks make one together.
+    ``s @ x`` accepts a `Sharded` of one or two dimensions, or an array that every rank has, and returns a `Sharded`
+    that is cut along its rows like ``s``. The first product finds the rows of ``x`` that each rank needs from the
+    others, its halo; every product with operands cut in the same way fetches each such row once. All ranks create one
+    together.
 
     Parameters
     ----------
     local : sparse array or matrix
         The rows of this rank, with all columns, in BSR or CSR format. Change neither it nor ``s.local`` afterwards:
-        later products are of the matrix that the first one saw.
+        later products use the matrix of the first one.
     shape : tuple of int
         Shape of the whole matrix.
     comm : Communicator
@@ -118,7 +119,7 @@ class SparseRows:
         return Sharded(local, 0, (self.shape[0], *local.shape[1:]), self.comm, self.edges)
 
     def _exchange(self, edges: tuple[int, ...]) -> Exchange:
-        """Tell each rank which rows of its piece this one needs, and keep what the others need."""
+        """Send each rank the list of its rows that this rank needs, and keep the lists of the others."""
         width = self._block[1]
         blocks, renumbered = np.unique(self.local.indices, return_inverse=True)
         rows = (blocks[:, None] * width + np.arange(width)).reshape(-1).astype(np.int64)
@@ -132,13 +133,13 @@ class SparseRows:
 
 
 def scatter_rows(a: Any) -> SparseRows:
-    """Cut a sparse matrix into block rows, as many for each rank as can be.
+    """Cut a sparse matrix into ranges of block rows, as even as possible.
 
     Parameters
     ----------
     a : sparse array or matrix
-        The whole matrix in BSR or CSR format, the same on all ranks. A rank whose matrix is read from a file of its own
-        makes `SparseRows` of it instead.
+        The whole matrix in BSR or CSR format, the same on all ranks. If each rank reads its rows from its own file,
+        construct `SparseRows` from them instead.
 
     Returns
     -------
@@ -148,7 +149,7 @@ def scatter_rows(a: Any) -> SparseRows:
     Raises
     ------
     TypeError
-        If ``a`` is not sparse, or in another format.
+        If ``a`` is not sparse, or has another format.
     MismatchedCalls
         If the ranks do not call it together.
 

@@ -1,7 +1,7 @@
 """Eigenpairs of a Hermitian matrix that is too large for one rank: spectral divide and conquer with sharded products.
 
-The sign function of A - s I splits the space in two. A in an orthonormal basis of each half is a smaller problem; those
-that fit a rank are solved by one rank each, all at the same time.
+The sign function of A - s I splits the space in two. A in an orthonormal basis of each half is a smaller problem. Each
+problem that fits one rank is solved by one rank, all at the same time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from trnpy.dist._sharded_products import matmul
 from trnpy.dist._sharded import Sharded
 from trnpy.linalg._polynomials import NEWTON_SCHULZ, sign_coefficients
 
-OCTAVES = 24  # below the norm: an eigenvalue closer to the shift is not decided, and another shift is tried
-DECIDED = 1e4  # n eps: how far the squares of the sign's eigenvalues may be from one, added up
+OCTAVES = 24  # below the norm: if an eigenvalue is closer to the shift, another shift is tried
+DECIDED = 1e4  # n eps: limit of the summed distances from one of the squares of the sign's eigenvalues
 SHIFTS = 6  # tried for one split
 NUDGE = 0.03  # deviations of the spectrum by which the shift then moves
 EVEN = 16  # another shift is tried if one side has less than 1/16 of the rows
-FLAT = 4.0  # eps of the norm: eigenvalues that differ by less in the mean are equal, and any basis has their vectors
+FLAT = 4.0  # eps of the norm: eigenvalues with a smaller mean distance are equal; any basis has their vectors
 NORM_SLACK = 1.01  # covers rounding of the norm
-REFINEMENTS = 2  # squares of errors, which are 1e-12 before in float64
+REFINEMENTS = 2  # each squares the error, which is 1e-12 at first in float64
 NOISE = 4.0  # eps of the norm: couplings of two vectors that are rounding errors
-LARGEST_TURN = 0.1  # of two vectors; eigenvalues that are closer than ten couplings are one to the working accuracy
-ACCEPTED = 8.0  # n eps of the norm: of residuals and of orthogonality, each in the Frobenius norm
+LARGEST_TURN = 0.1  # rotation of two vectors; eigenvalues closer than ten couplings are equal to the working accuracy
+ACCEPTED = 8.0  # n eps of the norm: limit of residuals and of orthogonality, each in the Frobenius norm
 
 Orthonormal = Callable[[Sharded], Sharded]  # the orthonormal columns of a QR factorization
 
 
 class NotSplit(Exception):
-    """No shift divided the spectrum, or the result is not accurate: a phrase says which."""
+    """No shift divided the spectrum, or the result is not accurate; the message tells which."""
 
 
 @record()
@@ -46,9 +46,9 @@ class Block:
 
 
 def blocks(a: Sharded, most: int, orthonormal: Orthonormal) -> list[Block]:
-    """Blocks of at most ``most`` rows of Hermitian a (n, n), those of the least eigenvalues first.
+    """Blocks of at most ``most`` rows of Hermitian a (n, n), in ascending order of eigenvalues.
 
-    ``orthonormal`` is a QR factorization's Q of matrices with at least as many rows as columns.
+    ``orthonormal`` returns the Q of a QR factorization of a matrix with at least as many rows as columns.
     """
     pending, found = [Block(a.along(0), None)], []
     least = FLAT * float(np.finfo(a.dtype).eps) * _spread(pending[0].matrix)[2]
@@ -120,7 +120,7 @@ def _spread(a: Sharded) -> tuple[float, float, float]:
 
 
 def _basis(sign: Sharded, side: float, rank: int, other: Sharded | None, orthonormal: Orthonormal) -> Sharded:
-    """An orthonormal basis (n, rank) of the subspace on one ``side``, orthogonal to that of the ``other``."""
+    """An orthonormal basis (n, rank) of the subspace on one ``side``, orthogonal to the basis ``other``."""
     first, last = sign.range
     start = np.random.default_rng((rank, first)).standard_normal((last - first, rank)).astype(sign.dtype)
     q = Sharded(start, 0, (sign.shape[0], rank), sign.comm, sign.edges)
@@ -136,8 +136,8 @@ def _basis(sign: Sharded, side: float, rank: int, other: Sharded | None, orthono
 def refined(a: Sharded, v: Sharded, times: int = REFINEMENTS) -> tuple[np.ndarray, Sharded]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of a from approximate ones; both are cut along their rows.
 
-    Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018): products only, and errors are squared. NotSplit unless
-    residual and orthogonality then pass their check.
+    Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018): each step needs only products and squares the error. Raises
+    NotSplit if residual or orthogonality then fail their check.
     """
     n, comm = a.shape[0], a.comm
     first, last = v.range
@@ -172,7 +172,7 @@ def adjoint(x: Sharded) -> Sharded:
 
 
 def hermitian(x: Sharded) -> Sharded:
-    """The mean of x (n, n), cut along its rows, and its adjoint, which are equal but for rounding."""
+    """The mean of x (n, n), cut along its rows, and its adjoint, which differ by rounding errors only."""
     return _combined(0.5, x, 0.5, adjoint(x).along(0, x.edges))
 
 
@@ -181,7 +181,7 @@ def scaled(factor: float, x: Sharded) -> Sharded:
 
 
 def _combined(alpha: float, x: Sharded, beta: float, y: Sharded) -> Sharded:
-    """alpha x + beta y of matrices that are cut alike."""
+    """alpha x + beta y for matrices that are cut alike."""
     factor = x.dtype.type
     return Sharded(factor(alpha) * x.local + factor(beta) * y.local, x.axis, x.shape, x.comm, x.edges)
 

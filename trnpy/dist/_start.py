@@ -1,4 +1,4 @@
-"""The communicator of a process: alone, one of an MPI program, or one of threads that stand for processes."""
+"""The communicator of a process: a single one, one of an MPI program, or a thread that stands for a process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedC
 from trnpy._base.ranks_env import ending, launched
 
 _own = threading.local()  # the communicator of a thread that stands for a process
-_process: list[Communicator] = []  # that of the process, once made
-_taken: list[Communicator] = []  # the same, of a program that uses neither trnpy.dist nor mpi4py
+_process: list[Communicator] = []  # the communicator of the process, once it exists
+_taken: list[Communicator] = []  # the same, for a program that uses neither trnpy.dist nor mpi4py
 _making = threading.Lock()
 
 
 def gathered(mine: bytes) -> list[bytes]:
-    """What the ranks of a program that uses mpi4py, not trnpy.dist, have at its end; empty on all but the first."""
+    """The bytes of all ranks of a program that uses mpi4py without trnpy.dist; empty on all ranks except the first."""
     if _process or "mpi4py.MPI" not in sys.modules:
         return []
     from trnpy.dist import _mpi
@@ -30,9 +30,10 @@ def gathered(mine: bytes) -> list[bytes]:
 
 
 def shared() -> Communicator | None:
-    """The ranks over which trnpy divides the work of a program that knows nothing of ranks.
+    """The ranks over which trnpy divides the work of a program that uses neither trnpy.dist nor mpi4py.
 
-    None if there is one rank, unless its results must have the bits of several (``policy.reproducible``). A program that uses trnpy.dist or mpi4py divides its work itself.
+    A program that uses one of them divides its work itself. None if there is one rank, unless its results must have the
+    same bits as with several (``policy.reproducible``).
     """
     own: Communicator | None = getattr(_own, "communicator", None)
     if own is not None:
@@ -50,8 +51,8 @@ def comm(timeout: float | None = None) -> Communicator:
     Parameters
     ----------
     timeout : float, optional
-        Seconds that a rank waits for another before the run ends with a message. Read by the first call. Without it
-        ranks wait for as long as the others run; a rank that is stopped or killed ends the run in any case.
+        Seconds that a rank waits for another before the run ends with a message. Only the first call reads it. If it is
+        not given, ranks wait as long as the others run; a rank that is stopped or killed ends the run in any case.
 
     Returns
     -------
@@ -107,12 +108,12 @@ def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float 
     Returns
     -------
     list
-        What each rank returned.
+        The return value of each rank.
 
     Raises
     ------
     Exception
-        What the first rank that failed raised; the others then end at their next collective operation.
+        The exception of the first rank that failed; the others then end at their next collective operation.
     MismatchedCalls
         If ranks met in different collective operations, or one returned while others wait for it.
 
@@ -129,7 +130,7 @@ def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float 
 def together(
     room: Room, communicators: Sequence[Communicator], program: Callable[..., Any], args: Sequence[Any]
 ) -> list[Any]:
-    """Run ``program`` in a thread for each communicator, all of which meet in ``room``."""
+    """Run ``program`` in one thread for each communicator; all threads share ``room``."""
     ranks = len(communicators)
     results: list[Any] = [None] * ranks
     failures: dict[int, BaseException] = {}
@@ -149,7 +150,7 @@ def together(
     for thread in running:
         thread.join()
     if failures:
-        # Who waits for a rank that failed finds a broken barrier.
+        # A thread that waits for a failed rank gets BrokenBarrierError.
         causes = [rank for rank, why in sorted(failures.items()) if not isinstance(why, threading.BrokenBarrierError)]
         if not causes:
             raise TimeoutError(f"rank {min(failures)} of {ranks} waited {room.timeout} s for another")
@@ -161,7 +162,7 @@ def together(
 
 
 class Room:
-    """Where threads leave what others take."""
+    """The shared space in which threads exchange blocks."""
 
     def __init__(self, size: int, timeout: float | None) -> None:
         self.barrier, self.timeout = threading.Barrier(size, timeout=timeout), timeout

@@ -1,4 +1,4 @@
-"""What the collective operations of a rank cost: for each line bytes and seconds, and when the longest took place."""
+"""The traffic of a rank: bytes and seconds of its collective operations by line, and the times of the longest ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import field
 
 from trnpy._base.records import record
 
-EVENTS = 300  # of a rank: waits and transfers that are kept one by one
+EVENTS = 300  # waits and transfers of a rank that are kept individually
 
 
 @record(frozen=False)
@@ -30,14 +30,14 @@ class Traffic:
     last: Line = field(default_factory=lambda: Line("", ""))
 
     def met(self, operation: str, where: str, started: float, seconds: float) -> None:
-        """Add the wait before one operation, to which what is moved next belongs."""
+        """Add the wait before one operation; later transfers belong to it."""
         self.last = self.lines.setdefault((operation, where), Line(operation, where))
         self.last.calls += 1
         self.last.waited_s += seconds
         self._add(started, seconds, "waits", self.last)
 
     def moved(self, sent: int, started: float, seconds: float, line: Line | None = None) -> None:
-        """Add one transfer, or how long a rank waited for the end of one, to ``line``, or the operation that met last."""
+        """Add one transfer, or the wait for its end, to ``line`` or else to the last operation."""
         line = line or self.last
         line.sent += sent
         line.moved_s += seconds

@@ -1,4 +1,4 @@
-"""What a rank says of itself in a file, and the process that reads it: one for each rank, started here."""
+"""The status page of a rank, a file, and the watcher process that reads it: one for each rank, started here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HIGH = 1000  # descriptor of the page, of 1,024 that a process may have by defau
 
 
 class Watched:
-    """This rank as the watchers see it: a page with what the rank does. Its own watcher starts here."""
+    """This rank as the watchers see it: a page with its state. Its own watcher starts here."""
 
     def __init__(self, timeout: float | None) -> None:
         self._told = ""
         size, variable = told()
         start = [os.getpid(), size, on_host()[0], variable, timeout or 0, line_of_program()]
         command = [sys.executable, "-S", "-E", _watcher.__file__, *map(str, start)]
-        # A session of its own: signals for the group of the program do not stop it.
+        # The watcher has its own session: signals to the program's group do not stop it.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
         )
@@ -42,14 +42,14 @@ class Watched:
         path.write_bytes(bytes(_watcher.PAGE))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _watcher.PAGE)
-            with contextlib.suppress(OSError):  # not so many
-                # Of the files of a dead process Linux releases the one with the highest number first: the page, and
-                # then the connection to the launcher, which ends all other ranks when that is closed.
+            with contextlib.suppress(OSError):  # the limit of descriptors is lower
+                # Linux closes the files of a dead process from the highest number down: first the page, and later the
+                # connection to the launcher, which ends all other ranks when that is closed.
                 self._open = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
         self.tell(None)
 
     def begin(self) -> None:
-        """Have the watcher watch, now that all ranks have pages; returns once it does, or has ended."""
+        """Start the watcher's loop when all ranks have pages; returns when it runs, or has ended."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{self._folder}\t{self._rank}\t{self._size}\n")
         self._process.stdin.flush()
@@ -62,7 +62,7 @@ class Watched:
         return tempfile.mkdtemp(prefix="trnpy-", dir=memory if os.access(memory, os.W_OK) else None)
 
     def tell(self, waits: Any) -> None:
-        """Write that the rank waits for others in a call at a line, or with None that it goes on."""
+        """Write that the rank waits for others in a call at a line, or if None, that it continues."""
         if waits is not None:
             self._told = f"{waits[0]} at {waits[1]}"
         self._write("waits" if waits is not None else "runs")
@@ -72,11 +72,11 @@ class Watched:
         self._page[:] = text.encode()[: _watcher.PAGE].ljust(_watcher.PAGE)
 
     def report(self, why: BaseException) -> None:
-        """Say which exception ends the run, unless another rank has spoken; watchers are silent from now on."""
+        """Print the exception that ends the run, unless another rank has reported; watchers then print nothing."""
         ended = _watcher.ended(self._rank, self._size, f"{type(why).__name__}: {why}", self._told)
         _watcher.report(self._folder, str(why) if isinstance(why, MismatchedCalls) else ended)
 
     def end(self) -> None:
-        """End the watcher: this rank has nothing more to say."""
+        """End the watcher."""
         self._write(_watcher.ENDED)
         self._process.communicate()

@@ -1,6 +1,6 @@
-"""A process beside each rank: it ends a rank that is stopped or waits in vain, and says why. It imports no package.
+"""A process beside each rank: it ends a rank that is stopped or waits too long, and prints why. Imports no package.
 
-A thread would not do: some functions of SciPy keep Python's lock for as long as they compute.
+It is not a thread because some functions of SciPy hold Python's lock while they compute.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from pathlib import Path
 
 PAGE = 1024  # bytes: process, state, time of its last change, and the last call with its line
 EVERY_S = 0.1
-STOPPED_S = 2.0  # a rank may be stopped, and a launcher may take to start the next one, for so long
-LOOK_S = 0.5  # between two looks at the ranks that have not begun
+STOPPED_S = 2.0  # a rank may be stopped for this time, and a launcher may take it to start the next rank
+LOOK_S = 0.5  # interval between checks of the ranks that have not begun
 PROXIES = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "orterun", "prterun", "slurmstepd")
 ENDED = "ended"
-CLOSE_WRITE = 8  # IN_CLOSE_WRITE of inotify(7), whose events have no name where a file is watched
+CLOSE_WRITE = 8  # IN_CLOSE_WRITE of inotify(7), whose events have no name if a file is watched
 EVENT = struct.Struct("iIII")  # number of the watch first
 Page = tuple[int, str, float, str]  # process, state, time of the last change, and the last call
 
@@ -29,7 +29,7 @@ def page(folder: str, rank: int) -> Path:
 
 
 def report(folder: str, line: str) -> None:
-    """Print why the run ends, once for the whole host: the first rank with something to say is the cause."""
+    """Print why the run ends, once for the whole host: the first rank to report is the cause."""
     try:
         os.close(os.open(os.path.join(folder, "reported"), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -58,7 +58,7 @@ def stopped(process: int) -> bool:
 
 
 class Pages:
-    """What the ranks of this host say of themselves; their files may be removed meanwhile."""
+    """The pages of the ranks of this host; their files may be removed meanwhile."""
 
     def __init__(self, folder: str, size: int) -> None:
         self._files: dict[int, int] = {}
@@ -75,10 +75,10 @@ class Pages:
 
 
 class Closings:
-    """The order in which the ranks of this host have closed their pages, which Linux keeps (inotify).
+    """The order in which the ranks of this host have closed their pages, from Linux's inotify.
 
-    A launcher kills all ranks after the first one has ended. On a busy host they may end before that one has, but its
-    page is closed before the launcher knows of it (``Watched.show``).
+    A launcher kills all ranks when the first one ends. On a busy host they may end before it has, but its page is
+    closed before the launcher can detect the end (``Watched.show``).
     """
 
     def __init__(self, folder: str, ranks: list[int]) -> None:
@@ -93,7 +93,7 @@ class Closings:
         """The ranks that have closed their pages since the last call."""
         try:
             found = os.read(self._file, len(self._ranks) * 8 * EVENT.size)
-        except OSError:  # none, or no such system
+        except OSError:  # no events, or no inotify
             return []
         return [self._ranks[number] for number, *_ in EVENT.iter_unpack(found) if number in self._ranks]
 
@@ -101,13 +101,13 @@ class Closings:
 class Deaths:
     """The processes that have ended.
 
-    Without pidfds, which Linux alone has, only the process that started this one is watched.
+    Only Linux has pidfds; on other systems only the process that started this one is watched.
     """
 
     def __init__(self, parent: int) -> None:
         self._parent, self._opened = parent, getattr(os, "pidfd_open", None)
         self._watched: dict[int, int] = {}  # process of each pidfd
-        self._gone: list[int] = []  # had ended when they were to be watched
+        self._gone: list[int] = []  # processes that had ended before they were watched
         if self._opened is not None:
             self._events = select.epoll()
             self._events.register(sys.stdin, select.EPOLLIN)
@@ -138,7 +138,7 @@ class Deaths:
 
 
 def late(pages: Pages, rank: int) -> str:
-    """The ranks of this host that do not wait, and what they did last."""
+    """The ranks of this host that do not wait, and the last call of each."""
     others = {other: pages.read(other) for other in pages.ranks() if other != rank}
     said = [f"rank {n}, whose last call was {p[3] or 'none'}" for n, p in others.items() if p[1] != "waits"]
     return "; ".join(said) or "a rank of another host"
@@ -151,7 +151,7 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths
     for process in ranks:
         deaths.watch(process)
     closings = Closings(folder, pages.ranks())
-    print("watching", flush=True)  # the rank waits for it: of processes that are dead already the order is not known
+    print("watching", flush=True)  # the rank waits for this line: the order in which earlier processes died is unknown
     halted = 0.0  # seconds for which the rank has been stopped
     while True:
         dead = deaths.wait()
@@ -161,12 +161,12 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths
                 why = "its process was killed, perhaps for lack of memory"
                 report(folder, ended(other, size, why, told))
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(parent, signal.SIGKILL)  # if the launcher does not
+                    os.kill(parent, signal.SIGKILL)  # in case the launcher does not
                 return
         _, state, since, told = now = pages.read(rank)
         if state == ENDED or parent in dead:
             return
-        # If all ranks are stopped, someone has suspended the program, and may go on with it.
+        # If all ranks are stopped, a user has suspended the program and may resume it.
         others = [process for process in ranks if process != parent]
         halted = halted + EVERY_S if stopped(parent) and not all(map(stopped, others)) else 0.0
         why = ""
@@ -181,7 +181,7 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths
 
 
 class Start:
-    """The ranks of this host before all have met: MPI waits for one that has ended, is stopped or hangs without end."""
+    """The ranks of this host before all have met: MPI waits indefinitely for one that has ended, stopped or hung."""
 
     def __init__(self, rank: int, size: int, on_host: int, variable: str, timeout: float, line: str) -> None:
         self._process, self._size, self._on_host, self._variable = rank, size, on_host, variable
@@ -192,7 +192,7 @@ class Start:
             self._launcher, found = (found if name.startswith(PROXIES) else 0), parent
 
     def wait(self) -> str:
-        """What the rank writes when all have met. If one never will, end this rank, and return nothing."""
+        """The text that the rank writes when all have met. If they cannot meet, end this rank and return ""."""
         before, since = "", 0.0
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
             why, now = self._look(), time.monotonic()
@@ -204,11 +204,11 @@ class Start:
         return sys.stdin.readline()
 
     def _look(self) -> str:
-        """Why the ranks cannot meet, as one says who is the cause of it; "" if they still may."""
+        """Why the ranks cannot meet, as a message that names the rank that is the cause; "" if they still may."""
         mine = os.environ.get(self._variable, "?")
         waits = f"rank {mine} waits for it in trnpy.dist.comm at {self._line}"
         ranks = self._ranks()
-        if mine not in ranks:  # no launcher that is known
+        if mine not in ranks:  # the launcher is unknown
             return ""
         halted = [rank for rank, process in ranks.items() if stopped(process)]
         if len(ranks) < self._on_host:
@@ -229,11 +229,13 @@ class Start:
             if parent == self._launcher and state not in "ZX":
                 with contextlib.suppress(OSError):
                     values = Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0")
-                    found.update({x.partition("=")[2]: int(process) for x in values if x.startswith(f"{self._variable}=")})
+                    found.update(
+                        {x.partition("=")[2]: int(process) for x in values if x.startswith(f"{self._variable}=")}
+                    )
         return found
 
     def _end(self, why: str) -> None:
-        """End this rank, and so all; the first of the host's watchers says why, as long as it holds a name."""
+        """End this rank, and so all ranks; the first watcher of the host, which holds a name, prints why."""
         import socket  # imported late: it takes longer than the rest of the start
 
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as name, contextlib.suppress(OSError):

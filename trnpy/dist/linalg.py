@@ -1,6 +1,6 @@
 """Linear algebra of sharded arrays: tall QR and SVD, least squares, Cholesky, linear systems, eigenvalues.
 
-All ranks call a function together. What a rank computes by itself are calls of ``trnpy.linalg``, checked as those are.
+All ranks call a function together. The computations on one rank are calls of ``trnpy.linalg``, with its checks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trnpy.linalg._namespace import NAMES
 
 __all__ = ["cholesky", "eigh", "lstsq", "qr", "solve", "svd"]
 
-MATRICES = 4  # of one order that an eigenproblem takes on a rank: LAPACK's matrix, vectors and two of workspace
-ORTHOGONAL = 8.0  # times sqrt(n) eps: |Q^H Q - I| of a factor that is accepted, 1 to 2 is usual
+MATRICES = 4  # matrices that an eigenproblem needs on a rank: the matrix, the vectors and two of workspace (LAPACK)
+ORTHOGONAL = 8.0  # times sqrt(n) eps: largest accepted |Q^H Q - I| of a factor; 1 to 2 is usual
 local_qr, local_svd, local_eigh, local_cholesky, solve_triangular = (
     NAMES[name] for name in ("qr", "svd", "eigh", "cholesky", "solve_triangular")
 )
@@ -42,20 +42,20 @@ def _matrix(a: Any, name: str, square: bool = False) -> Sharded:
 def qr(a: Sharded) -> tuple[Sharded, np.ndarray]:
     """The reduced QR factors of a matrix of more rows than columns, cut along its rows.
 
-    Two Cholesky factors of Gram matrices, whose orthogonality is then checked; if it fails, as it does for condition
-    numbers above 1e7 in float64, the factor of each rank's rows and of these factors (TSQR).
+    CholeskyQR2 computes them and checks their orthogonality. If the check fails, as it does for condition numbers above
+    1e7 in float64, TSQR factors each rank's rows and then these factors.
 
     Parameters
     ----------
     a : (m, n) Sharded
-        m >= n; cut along another axis than 0, it is sent along the rows first.
+        m >= n. If it is not cut along axis 0, it is redistributed first.
 
     Returns
     -------
     q : (m, n) Sharded
         Orthonormal columns, cut along axis 0.
     r : (n, n) ndarray
-        Upper triangular with a diagonal that is real and not negative, the same on every rank.
+        Upper triangular with a real, nonnegative diagonal, the same on every rank.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def _gram(x: np.ndarray, a: Sharded) -> np.ndarray:
 
 
 def _by_gram(a: Sharded) -> tuple[np.ndarray, np.ndarray] | None:
-    """This rank's rows of Q, and R; None where two steps do not give orthonormal columns."""
+    """This rank's rows of Q, and R; None if two steps do not give orthonormal columns."""
     n, eps = a.shape[1], np.finfo(a.dtype).eps
     q, r = a.local, np.eye(n, dtype=a.dtype)
     with np.errstate(all="ignore"):
@@ -150,7 +150,7 @@ def svd(a: Sharded) -> tuple[Sharded, np.ndarray, np.ndarray]:
 
     References
     ----------
-    As `qr`; the decomposition of its factor R is that of `trnpy.linalg.svd`.
+    As `qr`; `trnpy.linalg.svd` decomposes its factor R.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def svd(a: Sharded) -> tuple[Sharded, np.ndarray, np.ndarray]:
 
 
 def lstsq(a: Sharded, b: Any, cond: float | None = None) -> tuple[np.ndarray, int, np.ndarray]:
-    """The solution of least norm of a least-squares problem of more rows than columns.
+    """The minimum-norm solution of a least-squares problem with more rows than columns.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def lstsq(a: Sharded, b: Any, cond: float | None = None) -> tuple[np.ndarray, in
     b : (m,) or (m, k) Sharded or array_like
         Right-hand sides.
     cond : float, optional
-        Singular values below ``cond`` times the largest are taken as zero; by default the spacing of the dtype.
+        Singular values below ``cond`` times the largest are treated as zero; by default the eps of the dtype.
 
     Returns
     -------
@@ -211,9 +211,9 @@ def lstsq(a: Sharded, b: Any, cond: float | None = None) -> tuple[np.ndarray, in
 
 
 def cholesky(a: Sharded) -> Sharded:
-    """The lower Cholesky factor of a Hermitian positive-definite matrix, in pieces as the matrix.
+    """The lower Cholesky factor of a Hermitian positive-definite matrix, cut like the matrix.
 
-    Panels of 128 columns go round the ranks; each is factored by one and sent to all.
+    Panels of 128 columns are distributed cyclically; the owner factors each panel and sends it to all ranks.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def cholesky(a: Sharded) -> Sharded:
 
 
 def solve(a: Sharded, b: Any, assume_a: str = "gen") -> np.ndarray:
-    """The solution of a linear system, by LU factors with row exchanges or by the Cholesky factor.
+    """The solution of a linear system, by LU with partial pivoting or by Cholesky factorization.
 
     Parameters
     ----------
@@ -298,22 +298,22 @@ def solve(a: Sharded, b: Any, assume_a: str = "gen") -> np.ndarray:
 def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) -> tuple[np.ndarray, Sharded]:
     """Eigenvalues and eigenvectors of a Hermitian matrix or pencil.
 
-    One rank computes, which is the fastest, if four matrices fit its memory; the others wait. If they do not, products
-    of the matrix in pieces divide its spectrum (sixty times the operations of a product), until a rank has room for
-    each part; parts are solved at the same time. If the program has loaded ScaLAPACK into its processes, that computes
-    instead (docs/scaling.md#scalapack). Residuals and orthogonality are checked.
+    If four matrices fit the memory of one rank, that rank computes, which is the fastest, and the others wait.
+    Otherwise sharded products divide the spectrum, with sixty times the operations of a product, until each part fits
+    one rank; the parts are solved at the same time. If the program has loaded ScaLAPACK into its processes, ScaLAPACK
+    computes the vectors instead (docs/scaling.md#scalapack). Residuals and orthogonality are checked.
 
     Parameters
     ----------
     a : (n, n) Sharded
-        On one rank the lower triangle is read; in pieces the matrix must be Hermitian.
+        If one rank computes, only the lower triangle is read; otherwise the matrix must be Hermitian.
     b : (n, n) Sharded, optional
         Hermitian and positive definite: the eigenproblem is ``a x = w b x``.
     root : int
-        The rank that computes, and that has the whole matrices meanwhile.
+        The rank that computes if one rank does; it then holds the whole matrices.
     memory : float, optional
-        Bytes that a rank has for matrices. By default an eighth of this host's memory divided by the number of ranks,
-        the least of all ranks.
+        Bytes that a rank may use for matrices. By default an eighth of this host's memory divided by the number of
+        ranks; the smallest value of all ranks counts.
 
     Returns
     -------
@@ -325,10 +325,10 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
     Raises
     ------
     numpy.linalg.LinAlgError
-        On every rank, as `trnpy.linalg.eigh` raises; also if the spectrum cannot be divided to the working accuracy,
-        as that of a matrix most of whose eigenvalues are equal.
+        On every rank, as `trnpy.linalg.eigh`; also if the spectrum cannot be divided to the working accuracy, for
+        example if most eigenvalues are equal.
     ValueError
-        On every rank, if the matrix in pieces has infs or NaNs; as `qr`.
+        On every rank, if the matrix has infs or NaNs and several ranks compute; also as `qr`.
     TypeError, MismatchedCalls
         As `qr`.
 
@@ -369,12 +369,12 @@ def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
     largest = float(comm.allreduce(np.abs(a.local).max(initial=0.0), "max"))
     if not math.isfinite(largest):
         raise ValueError("array must not contain infs or NaNs")
-    # By a power of two, which is exact, so that squares neither overflow nor underflow.
+    # Scaling by a power of two is exact; squares then neither overflow nor underflow.
     exponent = max(math.frexp(largest)[1], int(np.finfo(a.dtype).minexp))
     rows = scaled(2.0**-exponent, a.along(0))
     by_scalapack = eigenvectors(rows)
     if by_scalapack is not None:
-        with contextlib.suppress(NotSplit):  # wrong: our own algorithm computes
+        with contextlib.suppress(NotSplit):  # if ScaLAPACK's result is wrong, compute it below
             values, checked = refined(rows, by_scalapack, 0)
             return np.ldexp(values, exponent), checked.along(1)
     parts = blocks(rows, max(most, 1), lambda q: qr(q)[0])
