@@ -26,9 +26,7 @@ class Module:
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, ast.ClassDef]
     assigned: Mapping[str, list[ast.expr]]  # all values assigned to a global
-    links: Mapping[
-        str, tuple[Path, str | None]
-    ]  # imported name -> file, and the name in it; None for the module itself
+    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it; None for a module
 
 
 @dataclass(frozen=True, slots=True)
