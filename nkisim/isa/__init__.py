@@ -1,4 +1,4 @@
-"""nki.isa: every instruction of NKI 0.6 that the simulator executes, collected from the files of this package."""
+"""nki.isa: all instructions of NKI 0.6 that the simulator executes, collected from the files of this package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _gather() -> dict[str, Any]:
 
 
 def _numbered(instruction: Any) -> Any:
-    """The instruction, made to accept numbers for members of enumerations, as the compiler does."""
+    """The instruction, wrapped to accept numbers for members of enumerations, as the compiler does."""
     if not inspect.isfunction(instruction):
         return instruction
     parameters = inspect.signature(instruction).parameters.values()

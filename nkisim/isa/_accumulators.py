@@ -1,6 +1,6 @@
-"""The 128 reduction registers of VectorEngine and of ScalarEngine, and the rules of chains over them.
+"""The 128 reduction registers of VectorEngine and of ScalarEngine, and the rules for reduction chains.
 
-One float32 register per lane keeps its value after the instruction that filled it. A chain starts with a
+Each lane has a float32 register, which keeps its value between instructions. A chain starts with a
 reset or a load and continues with ``reduce_cmd.reduce``, the same operator and the same lanes; any
 other use of the registers ends it (nki.isa.exponential, nki.isa.activation).
 """
@@ -25,12 +25,12 @@ Lanes = tuple[int, int]  # first partition, one past the last
 
 
 class Accumulators:
-    """Registers of one engine of one core: their ``values`` at run time, and the open chain while issuing."""
+    """Registers of one engine of one core: ``values`` at run time, and the open chain while issuing."""
 
     __slots__ = ("idle_clobbers", "lanes", "op", "values")
 
     def __init__(self, idle_clobbers: bool) -> None:
-        self.idle_clobbers = idle_clobbers  # on VectorEngine an idle instruction may still change them
+        self.idle_clobbers = idle_clobbers  # on VectorEngine even an idle instruction may change them
         self.values = np.full((PARTITIONS, 1), np.nan, np.float32)
         self.op: str | None = None  # operator of the open chain; None while the contents are unknown
         self.lanes: Lanes = (0, 0)
@@ -60,12 +60,12 @@ class Accumulators:
             )
 
     def check_read(self, instruction: str, tile: NkiTensor) -> None:
-        """Refuse to read reduce_res unless a chain of the same lanes is open."""
+        """Refuse to read reduce_res unless a chain on the same lanes is open."""
         if self.op is None or self.lanes != tile.partitions:
             refuse(instruction, "reduce_res reads registers that no chain on these partitions has filled", 29)
 
     def accumulate(self, cmd: Command, op: AluOp, values: Array, start: Any = 0.0, lanes: Lanes = (0, 0)) -> None:
-        """Reduce float32 rows (P, N) into the registers; ``start`` is the value that load_reduce loads."""
+        """Reduce float32 rows (P, N) into the registers; load_reduce loads ``start``."""
         assert op.identity is not None
         held = self.values[slice(*lanes)]
         before = held if cmd is Command.reduce else start if cmd is Command.load_reduce else op.identity
@@ -82,14 +82,14 @@ def accumulators(engine: Literal["vector", "scalar"]) -> Accumulators:
 
 
 def check_command(instruction: str, cmd: Any, allowed: Collection[Command]) -> None:
-    """Refuse a command that the instruction does not document."""
+    """Refuse a command that is not documented for the instruction."""
     if cmd not in allowed:
         shown = getattr(cmd, "name", cmd)
         refuse(instruction, f"reduce_cmd={shown!r}; {choose([each.name for each in allowed])} is needed", 29)
 
 
 def reduce_rows(op: AluOp, values: Array) -> Array:
-    """Rows (P, N) reduced to float32 (P, 1); whether NaN or a number is larger is undocumented."""
+    """Rows (P, N) reduced to float32 (P, 1); the order of NaN and numbers is undocumented."""
     if op.name in ("abs_max", "abs_min"):
         magnitude = np.abs(values)
         pick = magnitude.argmax(1) if op.name == "abs_max" else magnitude.argmin(1)
@@ -119,7 +119,7 @@ def issue_running(
 ) -> Any:
     """Issue ``dst = evaluate()``, float32 rows, and reduce it into the registers of the engine.
 
-    init is what load_reduce loads; reduce_res receives the registers, negated if asked.
+    load_reduce loads ``init``; reduce_res receives the registers, negated if requested.
     """
     if (cmd is Command.load_reduce) != (init is not None):
         refuse(this, f"reduce_cmd.{cmd.name} with an initial value {init!r}; load_reduce, and only it, needs one", 29)

@@ -1,4 +1,4 @@
-"""Constraints that instructions of Vector, Scalar and GpSimd Engine share; each function refuses one."""
+"""Constraints shared by instructions of Vector, Scalar and GpSimd Engine; each function checks one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOAT32 = frozenset({"float32"})
 
 
 def refuse(instruction: str, problem: str, rule: int | None = None) -> NoReturn:
-    """Raise for a broken constraint: what came, what is needed, and the number of the rule in rules.RULES."""
+    """Raise for a broken constraint, with the argument, the requirement, and the rule's number in rules.RULES."""
     raise SimulatorError(f"{instruction}: {problem}", rule=rule)
 
 
@@ -40,7 +40,7 @@ def needs_generation(instruction: str, needed: int, what: str = "the instruction
 
 
 def member(instruction: str, role: str, value: Any, kind: type[E]) -> E:
-    """A member of an enumeration, given as such or by its number, as the compiler accepts it."""
+    """A member of an enumeration, given as a member or, as the compiler allows, as its number."""
     if isinstance(value, kind):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value in {m.value for m in kind}:
@@ -50,7 +50,7 @@ def member(instruction: str, role: str, value: Any, kind: type[E]) -> E:
 
 
 def one_engine(instruction: str, engine: Any, allowed: Collection[str], default: EngineName) -> EngineName:
-    """The engine asked for, if the instruction runs there; ``default`` if the caller leaves it unknown."""
+    """The requested engine, if the instruction runs on it; ``default`` for nisa.engine.unknown."""
     engine = member(instruction, "engine", engine, Engine)
     if engine is Engine.unknown:
         return default
@@ -63,7 +63,7 @@ def one_engine(instruction: str, engine: Any, allowed: Collection[str], default:
 
 
 def on_chip(instruction: str, **operands: Any) -> None:
-    """Compute engines reach only tiles in SBUF and PSUM."""
+    """Refuse operands other than tiles in SBUF and PSUM: compute engines access nothing else."""
     for role, tensor in operands.items():
         if not isinstance(tensor, NkiTensor):
             refuse(instruction, f"{role} is {tensor!r}; a tile in SBUF or PSUM is needed")
@@ -72,7 +72,7 @@ def on_chip(instruction: str, **operands: Any) -> None:
 
 
 def same_size(instruction: str, dst: NkiTensor, **sources: NkiTensor) -> None:
-    """Each source has the partitions and the elements per partition of dst: nothing broadcasts."""
+    """Refuse a source whose partitions or elements per partition differ from dst: nothing broadcasts."""
     shape = dst.shape
     for role, source in sources.items():
         if source.shape == shape:
@@ -87,7 +87,7 @@ def same_size(instruction: str, dst: NkiTensor, **sources: NkiTensor) -> None:
 
 
 def same_start(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTensor) -> None:
-    """Two SBUF inputs of one instruction start at the same partition: the same lanes read both."""
+    """Refuse two SBUF inputs with different start partitions: the same lanes read both."""
     if first.storage.buffer == second.storage.buffer == "sbuf" and first.partitions[0] != second.partitions[0]:
         refuse(
             instruction,
@@ -98,34 +98,34 @@ def same_start(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTe
 
 
 def not_both_psum(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTensor) -> None:
-    """At most one of two inputs is in PSUM: VectorEngine reads it through one port."""
+    """Refuse two inputs in PSUM: VectorEngine reads PSUM through one port."""
     if first.storage.buffer == second.storage.buffer == "psum":
         refuse(instruction, f"{a} and {b} are both in PSUM; at most one may be, copy the other to SBUF", 27)
 
 
 def sbuf_only(instruction: str, **operands: NkiTensor) -> None:
-    """GpSimd Engine cannot reach PSUM."""
+    """Refuse operands outside SBUF: GpSimd Engine cannot access PSUM."""
     for role, tensor in operands.items():
         if tensor.storage.buffer != "sbuf":
             refuse(instruction, f"{role} is in {tensor.storage.buffer.upper()}; GpSimd Engine reaches SBUF only", 27)
 
 
 def dtype_in(instruction: str, allowed: Collection[str], rule: int | None = None, **operands: NkiTensor) -> None:
-    """Each operand has one of the allowed dtypes."""
+    """Refuse an operand whose dtype is not allowed."""
     for role, tensor in operands.items():
         if tensor.dtype not in allowed:
             refuse(instruction, f"{role} is {tensor.dtype}; {choose(allowed)} is needed", rule)
 
 
 def same_dtype(instruction: str, dst: NkiTensor, rule: int | None = None, **sources: NkiTensor) -> None:
-    """Instructions that move bits do not cast."""
+    """Refuse different dtypes: instructions that move bits do not cast."""
     for role, source in sources.items():
         if source.dtype != dst.dtype:
             refuse(instruction, f"{role} is {source.dtype} and dst is {dst.dtype}; the same dtype is needed", rule)
 
 
 def per_partition(instruction: str, role: str, tensor: Any, partitions: int, elements: int = 1) -> None:
-    """A tile of shape (partitions, elements)."""
+    """Refuse a tile whose shape is not (partitions, elements)."""
     on_chip(instruction, **{role: tensor})
     if tensor.shape[0] != partitions or tensor.free_size != elements:
         refuse(instruction, f"{role} has shape {tensor.shape}; ({partitions}, {elements}) is needed", 28)
@@ -134,7 +134,7 @@ def per_partition(instruction: str, role: str, tensor: Any, partitions: int, ele
 def scalar_operand(
     instruction: str, role: str, value: Any, partitions: int, dtypes: Collection[str] | None = FLOAT32
 ) -> bool:
-    """Check a compile-time number or a (partitions, 1) tile; True for a tile."""
+    """Check a compile-time number or a (partitions, 1) tile; returns True for a tile."""
     if isinstance(value, NkiTensor):
         per_partition(instruction, role, value, partitions)
         if dtypes is not None and value.dtype not in dtypes:
@@ -184,7 +184,7 @@ def alu_op(instruction: str, role: str, op: Any, kind: Kind | None = None) -> Al
 
 
 def vector_op(instruction: str, role: str, op: Any, kind: Kind | None = "arithmetic", unary: bool = False) -> AluOp:
-    """An operator that VectorEngine executes; unary ones only if allowed."""
+    """An operator that VectorEngine executes; a unary one only if allowed."""
     found = alu_op(instruction, role, op, kind)
     if found.gpsimd_only:
         refuse(instruction, f"{role}=nl.{found.name} runs on GpSimd Engine only", 28)
@@ -202,7 +202,7 @@ def reduce_op(instruction: str, role: str, op: Any, kind: Kind | None = None) ->
 
 
 def one_of(instruction: str, role: str, op: Any, allowed: Collection[str], rule: int | None = 28) -> AluOp:
-    """One of the few operators that an instruction accepts."""
+    """An operator among the few that the instruction accepts."""
     found = alu_op(instruction, role, op)
     if found.name not in allowed:
         refuse(instruction, f"{role}=nl.{found.name}; nl.{' or nl.'.join(sorted(allowed))} is needed", rule)
@@ -219,7 +219,7 @@ def activation_function(instruction: str, op: Any) -> Activation:
 
 
 def bit_patterns(instruction: str, **operands: NkiTensor) -> None:
-    """Bitvec operators take integers of one width and do not cast."""
+    """Refuse operands of different widths or other than integers: bitvec operators do not cast."""
     dtype_in(instruction, INTEGERS, 28, **operands)
     if len({tensor.itemsize for tensor in operands.values()}) > 1:
         found = ", ".join(f"{role} {tensor.dtype}" for role, tensor in operands.items())

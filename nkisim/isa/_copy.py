@@ -1,4 +1,4 @@
-"""Moving and filling tiles on chip: tensor_copy, tensor_copy_predicated, memset, nc_stream_shuffle."""
+"""Instructions that move or fill tiles on chip: tensor_copy, tensor_copy_predicated, memset, nc_stream_shuffle."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown,
 def tensor_copy_predicated(
     dst: NkiTensor, src: Any, predicate: NkiTensor, reverse_pred: bool = False, name: str | None = None
 ) -> Any:
-    """``dst = src where predicate != 0`` (where it is 0, if reversed); other elements keep their value.
+    """``dst = src where predicate != 0`` (``== 0`` if reversed); other elements keep their value.
 
-    src: a number, or a tile of the dtype of dst. predicate: uint8, uint16 or uint32, the size of dst.
+    src: a number, or a tile with the dtype of dst. predicate: uint8, uint16 or uint32, as large as dst.
     """
     this = "tensor_copy_predicated"
     check.on_chip(this, dst=dst, predicate=predicate)
@@ -71,7 +71,7 @@ def tensor_copy_predicated(
 
 
 def partly_written(*roles: str) -> tuple[str, ...]:
-    """The roles whose elements compute marks itself; none in a trace, where every write counts as complete."""
+    """The roles whose elements ``compute`` marks itself; none in a trace, which treats every write as complete."""
     return () if current().mode == "trace" else roles
 
 
@@ -91,7 +91,7 @@ def memset(dst: NkiTensor, value: Any, engine: Engine = Engine.unknown, name: st
 
 
 def _fill(this: str, value: Any, dtype: str) -> Any:
-    """The literal as one element of dtype; refused if its type or its size does not fit."""
+    """The literal as one element of dtype; refused if its type or value does not fit."""
     if isinstance(value, (bool, np.bool_)) and dtype != "bool_":
         check.refuse(this, f"value={value!r} for a dst of {dtype}; a number is needed", 31)
     if not isinstance(value, (int, float, np.integer, np.floating)):
@@ -157,7 +157,7 @@ def _shuffle_pairs(this: str, shuffle_mask: Any, written: int, read: int) -> tup
 
 
 def _check_shuffle_start(this: str, dst: NkiTensor, src: NkiTensor) -> None:
-    """Check start partitions, which depend on the number of active partitions in whole quadrants of both tensors."""
+    """Check start partitions; the legal ones depend on the active partitions in whole quadrants of both tensors."""
     active = -(-max(dst.shape[0], src.shape[0]) // QUADRANT) * QUADRANT
     allowed = (0, 32, 64, 96) if active == 32 else (0, 64) if active == 64 else (0,)
     for role, tile in (("src", src), ("dst", dst)):

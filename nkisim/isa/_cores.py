@@ -29,9 +29,9 @@ def meet(
     keeps: tuple[str, ...] = (),
     protocol: Callable[[], Any] | None = None,
 ) -> Any:
-    """Issue an instruction that waits for other cores: all earlier ones execute before it, all later ones after it.
+    """Issue an instruction that waits for other cores, after all earlier and before all later instructions.
 
-    ``protocol`` is the wait alone, without data; a trace runs it.
+    ``protocol`` only waits, without data; a trace runs it.
     """
     run = current()
     if run.scheduler is not None:
@@ -91,7 +91,7 @@ def sendrecv(
 
 
 def core_barrier(data: NkiTensor, cores: Any, engine: Engine = Engine.gpsimd, name: str | None = None) -> Any:
-    """Wait until both cores are here. Afterwards each may read what the other wrote to data (shared HBM)."""
+    """Wait for both cores. Afterwards each may read the other's writes to data (shared HBM)."""
     this = "core_barrier"
     _check_pair(this)
     if not isinstance(data, NkiTensor) or data.on_chip or not data.storage.shared:

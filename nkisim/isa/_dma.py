@@ -1,6 +1,6 @@
 """DMA instructions: copy with gather and scatter, transpose, and addition during the transfer.
 
-A DMA moves bits if both sides have one dtype; otherwise every element passes through float32.
+A DMA copies bits if both sides have the same dtype; otherwise every element passes through float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COPIED = PACKED | {WIDE}
 MAX_SOURCES = 16  # of dma_compute
 PRIORITIES = range(4)
 TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-TRANSPOSE_COLUMNS = 128  # limit of the last dimension of a transpose that the descriptors do
+TRANSPOSE_COLUMNS = 128  # limit of the last dimension if the descriptors transpose
 TRANSPOSE_STRIDE = 32  # bytes
 TRANSPOSE_ROWS = 16  # granularity of its first dimension
 
@@ -40,7 +40,7 @@ def dma_copy(
     engine: Engine = Engine.unknown,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = src between HBM and SBUF, the same number of elements in row-major order.
+    """dst = src between HBM and SBUF, with equally many elements in row-major order.
 
     Either side may be indirect: a gather or scatter of rows. Source: nki.isa.dma_copy.
     """
@@ -89,7 +89,7 @@ def _check_places(opcode: str, **operands: NkiTensor) -> None:
 
 
 def _check_partitions(src: NkiTensor, dst: NkiTensor) -> None:
-    """The partitions of a tile equal the first dimension of the tensor it is copied from or to."""
+    """Refuse a tile whose partitions differ from the first dimension of the tensor that it is copied from or to."""
     if (src.on_chip or dst.on_chip) and src.ndim > 1 and dst.ndim > 1 and src.shape[0] != dst.shape[0]:
         raise SimulatorError(f"dma_copy: src {src.shape} and dst {dst.shape} differ in their partitions", rule=18)
 
@@ -100,7 +100,7 @@ def _check_priority(opcode: str, priority: int | None) -> None:
 
 
 def _dge(opcode: str, src: NkiTensor, dst: NkiTensor, mode: DgeMode) -> str:
-    """Which unit generates the descriptors; checks the mode that was asked for."""
+    """The unit that generates the descriptors, after checking the requested mode."""
     kinds = {t.index.kind for t in (src, dst) if t.index is not None}
     if mode == DgeMode.hwdge and hardware().generation < GEN3:
         raise SimulatorError(f"{opcode}: hwdge needs trn2 or later, the target is {hardware().name}", rule=18)
@@ -114,7 +114,7 @@ def _dge(opcode: str, src: NkiTensor, dst: NkiTensor, mode: DgeMode) -> str:
 
 
 def _copy_valid(dst: NkiTensor, src: NkiTensor) -> None:
-    """Copy the elements that in-bounds indices select; the rest of dst keeps its contents."""
+    """Copy the elements selected by in-bounds indices; the rest of dst keeps its contents."""
     assert src.index is not None
     if src.index.kind == "scalar":
         at = resolve_scalar(src, True)

@@ -20,7 +20,7 @@ __all__ = ["affine_select", "iota", "local_gather", "nc_n_gather", "nonzero_with
 
 INT32_LIMITS = np.iinfo(np.int32)
 MAX_PATTERN_DIMS = 4
-CORE_PARTITIONS = 16  # partitions that one of the eight GpSimd cores is connected to (arch)
+CORE_PARTITIONS = 16  # partitions per GpSimd core, of which there are eight (arch)
 ELEMENTS_PER_INDEX = (1, 2, 4, 8, 16, 32)
 MAX_INDICES_PER_CORE = 4096
 GATHER_GROUP = 512  # elements per partition of one group of instructions of nc_n_gather
@@ -61,7 +61,7 @@ def affine_select(
     offset: Any = 0,
     name: str | None = None,
 ) -> Any:
-    """on_true_tile where ``cmp_op(affine value, 0)``, else on_false_value; the affine values are those of iota."""
+    """on_true_tile where ``cmp_op(affine value, 0)``, else on_false_value; ``iota`` defines the affine values."""
     this = "affine_select"
     check.on_chip(this, dst=dst, on_true_tile=on_true_tile)
     check.sbuf_only(this, dst=dst, on_true_tile=on_true_tile)
@@ -102,14 +102,14 @@ def _pattern(this: str, pattern: Any, dst: NkiTensor) -> list[tuple[int, int]]:
 
 
 def _offset(this: str, offset: Any) -> int | None:
-    """A compile-time integer, or the present value of a register (None if a trace does not know it)."""
+    """A compile-time integer, or the current value of a register (None if unknown in a trace)."""
     if isinstance(offset, VirtualRegister):
         return register_value(offset, this)
     return check.whole_number(this, "offset", offset)
 
 
 def _check_int32(this: str, steps: list[tuple[int, int]], offset: int, multiplier: int, partitions: int) -> None:
-    """Refuse values outside int32, in which the arithmetic is done: overflow has no documented result."""
+    """Refuse values outside int32, the type of the arithmetic: overflow has no documented result."""
     spans = [step * (count - 1) for step, count in steps] + [multiplier * (partitions - 1)]
     low, high = offset + sum(s for s in spans if s < 0), offset + sum(s for s in spans if s > 0)
     if low < INT32_LIMITS.min or high > INT32_LIMITS.max:
@@ -164,7 +164,7 @@ def local_gather(
     num_valid_indices: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """Gather, in each group of 16 partitions, the same elements of every partition.
+    """Gather the same elements from every partition of a group of 16.
 
     The uint16 indices of a group, partition first, are element offsets into the partitions of
     src_buffer; each index copies num_elem_per_idx elements. dst holds
@@ -212,9 +212,9 @@ def local_gather(
 def nonzero_with_count(
     dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> Any:
-    """In partitions 0, 16, ..., 112: the indices of the nonzero elements, padding, and last their number.
+    """Partitions 0, 16, ..., 112 of dst receive the indices of the nonzero elements, padding, and last their number.
 
-    src (P, T) float32 or int32, dst (P, T + 1) int32, both in SBUF; other partitions of dst are unchanged.
+    src is (P, T) float32 or int32, dst (P, T + 1) int32, both in SBUF. Other partitions of dst are unchanged.
     """
     this = "nonzero_with_count"
     check.needs_generation(this, 3)
@@ -239,8 +239,8 @@ def nonzero_with_count(
         written[::CORE_PARTITIONS] = True
         dst.mark(written)
 
-    # Each core reads only its first partition, so the others may be uninitialised. One access reads
-    # all of them, so the rule for start partitions applies to the first.
+    # Each core reads only its first partition, so the others may be uninitialised. A single access reads
+    # all first partitions, so the rule for start partitions applies to the first of them.
     heads = {f"src[{p}]": src[p : p + 1] for p in range(0, src.shape[0], CORE_PARTITIONS)}
     for head in list(heads.values())[1:]:
         head.checked = True
@@ -248,9 +248,9 @@ def nonzero_with_count(
 
 
 def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> Any:
-    """First and one-past-last index of the segment of each element; (n, -1) for padding (id 0).
+    """First and one-past-last index of each element's segment; (n, -1) for padding (id 0).
 
-    segment_ids (1, n), dst (1, 2, n), both float32 or int32.
+    segment_ids is (1, n), dst (1, 2, n), both float32 or int32.
     """
     this = "sequence_bounds"
     check.on_chip(this, dst=dst, segment_ids=segment_ids)

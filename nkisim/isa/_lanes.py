@@ -1,4 +1,4 @@
-"""The elements of a tile as an engine's lanes read them: one row per partition, as float32 or as bit patterns."""
+"""Elements of a tile in the form that an engine reads: one row per partition, as float32 or bit patterns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nkisim.chip.dtypes import STORAGE, Array, is_integer
 from nkisim.chip.tensor import NkiTensor
 from nkisim.isa._checks import INT32, refuse
 
-FLOAT32_EXACT = 2**24  # the engines compute in float32, which holds all integers up to here
+FLOAT32_EXACT = 2**24  # the engines compute in float32, which represents all integers up to 2^24
 UNSIGNED_OF: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
 
 def values(tensor: NkiTensor) -> Array:
-    """Float32 values in the shape of the tile; read only. Notes 32-bit integers that lose digits."""
+    """Float32 values in the shape of the tile; read only. Adds a note if 32-bit integers lose digits."""
     if tensor.dtype in INT32 and inexact(tensor.read()):
         note(32, f"{tensor.dtype} values beyond 2^24 pass through float32 and lose their low digits")
     return tensor.float32()
@@ -73,5 +73,5 @@ def write_integers(instruction: str, dst: NkiTensor, values: Array) -> None:
 
 
 def inexact(integers: Array) -> bool:
-    """Whether some integer is too large for float32 to hold exactly."""
+    """Whether some integer is too large to be exact in float32."""
     return bool(integers.size) and (int(integers.max()) > FLOAT32_EXACT or int(integers.min()) < -FLOAT32_EXACT)

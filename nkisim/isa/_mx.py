@@ -1,8 +1,8 @@
 """Microscaled (MX) formats of trn3: quantisation on VectorEngine, products on TensorEngine.
 
-A group of 32 values, 8 partitions by 4 neighbours in a row, shares one power of two. Four values are
-packed in one element. The scales of a quadrant of 32 partitions lie in 4 partitions of the same
-quadrant, at offset 0, 4, 8 or 12 (mxfp-matmul.rst, "Scale Tensor" and "Packing Scale Values").
+A group of 32 values (8 partitions by 4 neighbours in a row) shares a power of two as its scale. Four values
+are packed in one element. The scales of a quadrant of 32 partitions are in 4 partitions of the same quadrant,
+at offset 0, 4, 8 or 12 (mxfp-matmul.rst, "Scale Tensor" and "Packing Scale Values").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["nc_matmul_mx", "quantize_mx"]
 
 GEN4 = 4
 QUADRANT = 32  # partitions
-GROUP_ROWS, GROUP_COLUMNS = 8, 4  # of the values that share a scale
+GROUP_ROWS, GROUP_COLUMNS = 8, 4  # extent of the values that share a scale
 SCALE_ROWS = QUADRANT // GROUP_ROWS
 SCALE_OFFSETS = (0, 4, 8, 12)  # partitions within a quadrant
 SCALE_DTYPES = ("float8_e8m0fnu", "uint8")
@@ -37,7 +37,7 @@ ELEMENTS: dict[str, Any] = {
 
 
 def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """dst (P, F/4) packed fp8 and its scales, of src (P, F) float16 or bfloat16, all in SBUF.
+    """Quantise src (P, F) float16 or bfloat16 to dst (P, F/4) packed fp8 and its scales, all in SBUF.
 
     A scale is 2^(floor(log2 of the group's largest magnitude) - largest exponent of the format + 1).
     Source: nki.isa.quantize_mx.
@@ -87,7 +87,7 @@ def nc_matmul_mx(
     accumulate: bool | None = None,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst (M, N) = or += stationary^T @ moving over partitions and the four values of each element.
+    """dst (M, N) = or += stationary^T @ moving, summed over partitions and the four values of each element.
 
     Source: nki.isa.nc_matmul_mx.
     """
@@ -163,7 +163,7 @@ def _check_operands(
 
 
 def _scale_parts(opcode: str, role: str, scale: NkiTensor, rows: int, columns: int) -> dict[str, NkiTensor]:
-    """The four partitions of every quadrant that hold scales, as separate operands."""
+    """The four partitions with scales of every quadrant, as separate operands."""
     quadrants = rows // QUADRANT
     needed = (quadrants - 1) * QUADRANT + SCALE_ROWS
     start = scale.partitions[0]
@@ -182,13 +182,13 @@ def _scale_parts(opcode: str, role: str, scale: NkiTensor, rows: int, columns: i
     for quadrant in range(quadrants):
         first = quadrant * QUADRANT
         part = flat[first : first + SCALE_ROWS, 0:columns]
-        part.checked = True  # these instructions reach the offsets just checked
+        part.checked = True  # these instructions support the offsets just checked
         parts[f"{role}[{quadrant}]"] = part
     return parts
 
 
 def _dequantised(packed: NkiTensor, scales: dict[str, NkiTensor]) -> Array:
-    """Values (4 K, columns) as float32: the four values of an element one below the other."""
+    """Values (4 K, columns) as float32, with the four values of an element in consecutive rows."""
     words = np.ascontiguousarray(packed.read()).reshape(packed.shape[0], -1)
     rows, columns = words.shape
     element = ELEMENTS[packed.dtype]

@@ -1,4 +1,4 @@
-"""Products in PSUM: which memory operands need, when a product is added, and how it is stored."""
+"""Products in PSUM: memory of the operands, accumulation, and storage of the result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nkisim.chip.memory import Mask
 from nkisim.chip.strictness import refuse
 from nkisim.chip.tensor import NkiTensor
 
-ONE_THREAD_PRODUCTS = 2**19  # multiplications; for larger products OpenBLAS uses threads (measured with 0.3.31)
+ONE_THREAD_PRODUCTS = 2**19  # multiplications; OpenBLAS uses threads for larger products (measured with 0.3.31)
 PAGE = "nki/api/generated/nki.isa.nc_matmul"  # of AWS's documentation
-GEN4 = 4  # from trn3 on a product may be added to values that another instruction wrote
+GEN4 = 4  # trn3 and later can add a product to values that another instruction wrote
 
 
 def check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
-    """TensorEngine reads SBUF and writes PSUM."""
+    """Refuse operands in other memory: TensorEngine reads SBUF and writes PSUM."""
     for role, tensor in {"dst": dst, **sources}.items():
         if not isinstance(tensor, NkiTensor):
             raise SimulatorError(f"{opcode}: {role} is {type(tensor).__name__}; a tile is needed", rule=23)
@@ -30,7 +30,7 @@ def check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
 
 
 def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool) -> bool | Mask:
-    """Whether the product is added to dst or overwrites it, or a mask of the elements where it is added.
+    """True if the product is added to dst, False if it overwrites dst, or a mask of the elements to add to.
 
     accumulate=None overwrites elements that no product has written and adds to the others.
     """
@@ -42,7 +42,7 @@ def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool)
 
 
 def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
-    """The flag for the present contents of dst; accumulate=True must be valid for every element."""
+    """The accumulate flag for the current contents of dst; accumulate=True must be valid for every element."""
     products, written = dst.storage.products, dst.storage.written
     assert products is not None
     if products.covers(dst):
@@ -79,10 +79,10 @@ def store_product(dst: NkiTensor, a: Array, b: Array, addition: bool | Mask) -> 
 
 
 def _product(a: Array, b: Array, out: Array) -> Array:
-    """a^T b into out, in blocks of columns that BLAS computes with one thread.
+    """Write a^T b to out in blocks of columns that BLAS computes with one thread.
 
-    Waking threads for a tile of 128 x 128 x 512 costs more than the product, and many times more if
-    other processes use the cores.
+    Waking threads for a tile of 128 x 128 x 512 costs more than the product, and far more if other
+    processes use the cores.
     """
     (k, m), n = a.shape, b.shape[1]
     width = max(1, ONE_THREAD_PRODUCTS // (k * m))

@@ -1,9 +1,8 @@
 """Random numbers: the generators of Vector and GpSimd Engine, their state, and dropout.
 
-The bits differ from the hardware's, but the documented contract holds: equal states give equal
-sequences, every lane has its own, and a state that is read and restored continues its sequence.
-Lanes are counter-based (the finaliser of SplitMix64, Steele, Lea & Flood 2014) so that a tile is
-one array expression.
+The random bits differ from the hardware's, but the documented contract holds: equal states give equal
+sequences, every lane has its own sequence, and a restored state continues its sequence. Lanes are
+counter-based (the finaliser of SplitMix64, Steele, Lea & Flood 2014) so that one array expression fills a tile.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _mix(z: Array) -> Array:
 
 
 class Generator:
-    """State of one engine's generator: ``words`` uint32 (128, words per lane), the last a counter."""
+    """State of one engine's generator: ``words`` is uint32 (128, words per lane); the last word is a counter."""
 
     __slots__ = ("keys", "words")
 
@@ -63,7 +62,7 @@ class Generator:
         self.words[slice(*lanes)], self.keys[slice(*lanes)] = words, keys
 
     def bits(self, lanes: tuple[int, int], n: int) -> Array:
-        """The next n 32-bit words of each of the lanes, uint32 (P, n)."""
+        """The next n 32-bit words of each given lane, uint32 (P, n)."""
         words = self.words[slice(*lanes)]
         count = words[:, -1:] + np.arange(n, dtype=np.uint32)
         words[:, -1] += np.uint32(n)
@@ -71,7 +70,7 @@ class Generator:
         return result
 
     def uniform(self, lanes: tuple[int, int], n: int) -> Array:
-        """The next n float32 of each lane, in [0, 1)."""
+        """The next n float32 numbers of each lane, in [0, 1)."""
         result: Array = (self.bits(lanes, n) >> np.uint32(8)).astype(np.float32) * UNIT
         return result
 
@@ -87,7 +86,7 @@ def _generator(engine: str) -> tuple[Generator, str]:
 
 
 def rng(dst: NkiTensor, engine: Engine = Engine.vector, name: str | None = None) -> Any:
-    """32 random bits for each element of dst, an integer tile that keeps the lowest ones."""
+    """32 random bits for each element of dst, an integer tile that keeps the lowest bits."""
     this = "rng"
     check.on_chip(this, dst=dst)
     check.dtype_in(this, RNG_DTYPES, None, dst=dst)
@@ -168,7 +167,7 @@ def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> Any:
 
 
 def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> Any:
-    """Set the generator state of the lanes that src_seeds (P, 6 | 24) uint32 in SBUF spans. trn2 and later."""
+    """Set the generator state of the lanes of src_seeds, uint32 (P, 6 | 24) in SBUF. trn2 and later."""
     this = "rand_set_state"
     check.on_chip(this, src_seeds=src_seeds)
     where = _check_state(this, "src_seeds", src_seeds, engine)
@@ -182,7 +181,7 @@ def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.gpsimd, name: s
 
 
 def rand_get_state(dst: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> Any:
-    """Store the generator state of the lanes that dst (P, 6 | 24) uint32 spans. trn2 and later."""
+    """Store the generator state of the lanes of dst, uint32 (P, 6 | 24). trn2 and later."""
     this = "rand_get_state"
     check.on_chip(this, dst=dst)
     where = _check_state(this, "dst", dst, engine)
@@ -197,7 +196,7 @@ def rand_get_state(dst: NkiTensor, engine: Engine = Engine.gpsimd, name: str | N
 
 
 def _check_state(this: str, role: str, tile: NkiTensor, engine: Engine) -> EngineName:
-    """The engine whose state is meant; checks that the tile has the size of its state."""
+    """The requested engine, after checking that the tile has the size of its state."""
     check.needs_generation(this, 3)
     allowed = ("gpsimd",) if hardware().generation < 4 else ("gpsimd", "vector")
     where = check.one_engine(this, engine, allowed, "gpsimd")

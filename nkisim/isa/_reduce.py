@@ -64,7 +64,7 @@ def tensor_reduce(
 
 
 def _trailing_axes(this: str, axis: Any, data: NkiTensor) -> tuple[int, ...]:
-    """The reduced dimensions; refused unless they are the last ones and exclude the partitions."""
+    """The reduced dimensions; refused unless they are the last dimensions and exclude the partitions."""
     axes = (axis,) if isinstance(axis, (int, np.integer)) else axis
     if not isinstance(axes, (tuple, list)) or not axes or not all(isinstance(a, (int, np.integer)) for a in axes):
         check.refuse(this, f"axis={axis!r}; an integer or a tuple of integers is needed", 29)

@@ -20,7 +20,7 @@ __all__ = [
 
 NkiValidationError = SimulatorError
 SCALAR_DTYPES = ("int32", "int64")
-REGISTER_DTYPES = ("int8", "int16", "int32", "uint8", "uint16", "uint32")  # of a load; addresses are integers
+REGISTER_DTYPES = ("int8", "int16", "int32", "uint8", "uint16", "uint32")  # dtypes of a load; addresses are integers
 
 
 def get_nc_version() -> nc_version:
@@ -50,7 +50,7 @@ def _writable(register: Any, what: str) -> VirtualRegister:
 
 
 def _flush() -> None:
-    """Execute all queued instructions: a register changes at once, and they may read it or feed it."""
+    """Execute all queued instructions before a register changes: they may read it or compute its value."""
     scheduler = current().scheduler
     if scheduler is not None:
         scheduler.flush()
@@ -65,7 +65,7 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
 
 
 def register_load(dst: VirtualRegister, src: NkiTensor) -> NkiInstruction:
-    """dst = the one element of src, an integer tensor in SBUF or HBM."""
+    """dst = the element of src, an integer tensor of size 1 in SBUF or HBM."""
     register = _writable(dst, "register_load")
     if src.size != 1 or src.storage.buffer == "psum" or src.dtype not in REGISTER_DTYPES:
         raise SimulatorError(f"register_load: src {src!r}; need one integer in SBUF or HBM")
@@ -81,7 +81,7 @@ def register_load(dst: VirtualRegister, src: NkiTensor) -> NkiInstruction:
 
 
 def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
-    """The one element of dst = src."""
+    """The element of dst, a tensor of size 1, = src."""
     if dst.size != 1 or dst.storage.buffer == "psum":
         raise SimulatorError(f"register_store: dst {dst!r}; need one element in SBUF or HBM")
     if isinstance(src, NkiScalar):
@@ -98,7 +98,7 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
 
 
 def scalar_load(src: NkiTensor) -> NkiScalar:
-    """The one element of src, an int32 or int64 tensor in SBUF or HBM, as a scalar of that width.
+    """The element of src, an int32 or int64 tensor of size 1 in SBUF or HBM, as a scalar of that width.
 
     Source: nki.isa.scalar_load (Neuron 2.33).
     """
@@ -117,7 +117,7 @@ def scalar_load(src: NkiTensor) -> NkiScalar:
 
 
 def scalar_store(dst: NkiTensor, value: NkiScalar) -> None:
-    """Store value in the one element of dst, a tensor of its width in SBUF or HBM.
+    """Store value in dst, a tensor of size 1 and of the same width in SBUF or HBM.
 
     Source: nki.isa.scalar_store (Neuron 2.33).
     """

@@ -1,4 +1,4 @@
-"""ScalarEngine: activation functions with scale, bias and a sum over the free dimensions."""
+"""ScalarEngine: activation functions with scale, bias and an optional sum over the free dimensions."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def activation(
 ) -> Any:
     """``dst = op(data * scale + bias)`` in float32; optionally sums each partition into the registers.
 
-    scale: float32 number or (P, 1) tile; bias: number (trn2 and later; on trn1 of nl.copy alone) or (P, 1) tile of any
-    dtype but tfloat32. reduce_res (P, 1) receives the registers after the instruction.
+    scale: float32 number or (P, 1) tile. bias: number (on trn1 only for nl.copy) or (P, 1) tile of any dtype except
+    tfloat32. reduce_res (P, 1) receives the registers after the instruction.
     """
     return _activation("activation", dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, name)
 
@@ -121,7 +121,7 @@ def _check_bias(this: str, function: Activation, bias: Any, data: NkiTensor) -> 
     is_tile = check.scalar_operand(this, "bias", bias, data.shape[0], BIAS_DTYPES)
     if hardware().generation > 2:
         return
-    if function.name == "copy":  # the one function whose bias is a number there, and no tile (docs/hardware.md)
+    if function.name == "copy":  # on trn1 its bias must be a number; all others need a tile (docs/hardware.md)
         if is_tile:
             check.refuse(this, "op=nl.copy takes no tile as bias on trn1 (NCC_IBVF043); a number is needed", 30)
         return
@@ -132,7 +132,7 @@ def _check_bias(this: str, function: Activation, bias: Any, data: NkiTensor) -> 
 
 
 def apply(this: str, function: Activation, x: Array, compute: Callable[[Array], Array], warn: bool) -> Array:
-    """``compute(x)``; if ``warn``, outside the fitted range the function's documented extrapolation."""
+    """``compute(x)``; if ``warn``, the documented extrapolation outside the fitted range."""
     outside = check_domain(this, function, x, warn) if function.bounded else None
     y = compute(x)
     if outside is None or function.extrapolate is None:
@@ -141,10 +141,10 @@ def apply(this: str, function: Activation, x: Array, compute: Callable[[Array], 
 
 
 def check_domain(this: str, function: Activation, x: Array, warn: bool = False) -> Array | None:
-    """Refuse input outside the range a function is fitted on or, if ``warn``, note it and return its mask.
+    """Refuse input outside the fitted range of a function or, if ``warn``, note it and return its mask.
 
-    Once a run has read uninitialised memory, it finds it as NaN, and its second run as other numbers (launch.py). Then
-    each of the two judges only what cannot come from there.
+    After a read of uninitialised memory, the first run holds NaN there and the second run other numbers (launch.py).
+    Each run then ignores inputs that such memory may have caused.
     """
     if function.covers(x):
         return None

@@ -69,7 +69,7 @@ def scan(
 ) -> Array:
     """The recurrence over rows (P, N), one column at a time in float32.
 
-    Columns are made contiguous first: a step is then two NumPy calls on P numbers.
+    Columns are first made contiguous, so that a step is two NumPy calls on P numbers.
     """
     a, b = np.ascontiguousarray(data0.T), np.ascontiguousarray(data1.T)
     result = np.empty(a.shape, np.float32)
@@ -99,7 +99,7 @@ def tensor_scalar_cumulative(
 ) -> Any:
     """``register = op1(op0(src[i], imm0), register); dst[i] = register`` along each partition, in float32.
 
-    The register starts at the identity of op1, at imm1 (load_reduce), or where the chain left it (reduce).
+    The register starts at the identity of op1, at imm1 (load_reduce), or at its value from the chain (reduce).
     """
     this = "tensor_scalar_cumulative"
     check.on_chip(this, dst=dst, src=src)
@@ -132,7 +132,7 @@ def tensor_scalar_cumulative(
 
 
 def cumulate(op: AluOp, values: Array, start: Any) -> Array:
-    """All partial results of ``register = op(value, register)`` over rows (P, N)."""
+    """Every partial result of ``register = op(value, register)`` along rows (P, N)."""
     if op.name == "subtract":  # does not commute: value - register
         zeros = np.broadcast_to(np.float32(0), values.shape)
         return scan(values, zeros, start, op, ALU["add"])

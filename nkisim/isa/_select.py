@@ -76,8 +76,8 @@ def range_select(
 ) -> Any:
     """on_true_tile where ``comp_op0(i, bound0) and comp_op1(i, bound1)``, ``i = range_start + column``; else FP32_MIN.
 
-    bound0, bound1: float32 (P, 1). The maximum of each partition is kept in the registers and, if
-    given, in reduce_res (P, 1). trn2 and later.
+    bound0, bound1: float32 (P, 1). The maximum of each partition goes to the registers and, if given,
+    to reduce_res (P, 1). trn2 and later.
     """
     this = "range_select"
     check.needs_generation(this, 3)
@@ -108,7 +108,7 @@ def range_select(
 
 
 def _check_maximum(this: str, reduce_op: Any, cmd: Command) -> None:
-    """Refuse every reduction but the maximum, the only one of these instructions."""
+    """Refuse any reduction except the maximum, the only one that these instructions have."""
     if reduce_op is not None:
         check.one_of(this, "reduce_op", reduce_op, ("maximum",), 29)
     check_command(this, cmd, COMMANDS)

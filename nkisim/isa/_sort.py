@@ -40,7 +40,7 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> Any:
 
 
 def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None) -> Any:
-    """Positions in data of the 8 vals of each partition, dst (P, 8) uint16 or uint32; all ones where absent.
+    """Positions in data of the 8 vals of each partition, dst (P, 8) uint16 or uint32; all bits set if absent.
 
     Equal vals get successive positions, in ascending order.
     """
@@ -66,7 +66,7 @@ def nc_match_replace8(
 ) -> Any:
     """dst = data with one occurrence of each of the 8 vals replaced by imm; their positions in dst_idx (P, 8).
 
-    Vals are taken from the last to the first, so equal ones get successive positions in descending order.
+    Vals are processed from the last to the first, so equal vals get successive positions in descending order.
     """
     this = "nc_match_replace8"
     check.on_chip(this, dst=dst, data=data, vals=vals)
@@ -91,7 +91,7 @@ def nc_match_replace8(
         replaced[lines, positions[found].astype(np.int64)] = imm
         dst.write(replaced)
         if dst_idx is not None:
-            # An absent value gives all ones in both index widths.
+            # An absent value sets all bits in both index widths.
             dst_idx.write(positions.astype(STORAGE[dst_idx.dtype]))
 
     return issue(this, "vector", {"data": data, "vals": vals}, writes, compute, {}, name)
@@ -107,7 +107,7 @@ def _check_searched(this: str, role: str, tile: NkiTensor) -> None:
 
 
 def _check_eight(this: str, searched: NkiTensor, **tiles: NkiTensor) -> None:
-    """Tiles of (P, 8): results of two dimensions, vals of up to three."""
+    """Refuse tiles other than (P, 8): results have two dimensions, vals up to three."""
     for role, tile in tiles.items():
         dims = MAX_DIMS if role == "vals" else 2
         if tile.shape[0] != searched.shape[0] or tile.free_size != EIGHT or tile.ndim > dims:
@@ -129,12 +129,12 @@ def _match(data: Array, vals: Array, order: range, dtype: np.dtype[Any]) -> Arra
 
 
 def topk(val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: int, name: str | None = None) -> Any:
-    """The K largest of the n bfloat16 elements that each group of 16 partitions holds, ascending, and their indices.
+    """The K largest of the n bfloat16 elements of each group of 16 partitions, ascending, and their indices.
 
-    Element i of a group is in its partition i % 16, column i // 16. val_dst (P, K) bfloat16 and
-    idx_dst (P, K) uint32. The documentation says that partitions are independent and that a group is
-    one list; here every partition of a group receives the group's K results. The order of equal
-    values is undocumented.
+    Element i of a group is in its partition i % 16, column i // 16. val_dst is (P, K) bfloat16, idx_dst
+    (P, K) uint32. The documentation contradicts itself: partitions are independent, and a group is one
+    list. Here every partition of a group receives the group's K results. The order of equal values is
+    undocumented.
     """
     this = "topk"
     check.on_chip(this, val_dst=val_dst, idx_dst=idx_dst, src=src)

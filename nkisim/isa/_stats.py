@@ -16,11 +16,11 @@ __all__ = ["bn_aggr", "bn_stats"]
 
 MAX_ELEMENTS = 512  # nl.tile_size.bn_stats_fmax
 STATISTICS = 3  # count, mean, variance * count
-HALVES = 2  # elements of even and of odd position
+HALVES = 2  # elements at even and at odd positions
 
 
 def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> Any:
-    """(count, mean, variance * count) of the even and of the odd elements of each partition, dst (P, 6)."""
+    """dst (P, 6) = (count, mean, variance * count) of the even and of the odd elements of each partition."""
     this = "bn_stats"
     check.on_chip(this, dst=dst, data=data)
     if data.free_size > MAX_ELEMENTS:
@@ -43,7 +43,7 @@ def _statistics(x: Array) -> Array:
 
 
 def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> Any:
-    """Mean and variance, dst (P, 2), of the union of the samples whose bn_stats are in data (P, 3 m)."""
+    """dst (P, 2) = mean and variance of the union of the samples whose bn_stats are in data (P, 3 m)."""
     this = "bn_aggr"
     check.on_chip(this, dst=dst, data=data)
     if data.free_size % STATISTICS:

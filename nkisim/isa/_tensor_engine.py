@@ -1,11 +1,11 @@
 """TensorEngine: matrix product and transpose.
 
-Arithmetic: operands are widened to float32, exactly; one pass over the contraction dimension (at most
-128 rows, 256 with double_row) is a float32 product whose order of additions inside the array is not
-documented (here it is BLAS's); passes accumulate in PSUM in program order, one float32 addition per
-element and pass. Products of bfloat16, float16 and fp8 are exact in float32. Products of float32 are
-exact up to rounding here, or perturbed at 2^-16 if the run asks for it: the published hardware
-tests bound their error only by about 13 bits (trn2) and 15 (trn1), so no algorithm may rely on more.
+Arithmetic: operands are converted exactly to float32. One pass over the contraction dimension (at most 128
+rows, 256 with double_row) is a float32 product. The hardware's order of additions is undocumented; here BLAS
+chooses it. Passes accumulate in PSUM in program order, with one float32 addition per element and pass.
+Products of bfloat16, float16 and fp8 are exact in float32. Products of float32 are exact up to rounding here, or
+perturbed by 2^-16 if the run requests it. Published hardware tests bound their error only by about 13 bits
+(trn2) and 15 bits (trn1), so no algorithm may rely on more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
 MATMUL_DTYPES = FP8 | WIDE | {"bfloat16", "float16"}
 PSUM_WORD = 4  # bytes
 VECTOR_TRANSPOSE = 32  # rows and columns of a VectorEngine transpose
-PERTURBATION = 2.0**-17  # of each operand, so that products move by up to 2^-16
+PERTURBATION = 2.0**-17  # of each operand; products change by up to 2^-16
 
 
 def nc_matmul(
@@ -65,7 +65,7 @@ def nc_matmul(
     position = len(run.instructions)
     if run.recording and not is_transpose:
         check_product(run, dst, accumulate, addition is True)
-    # A factor of 0 or 1 loses nothing, whatever the array does with the other one.
+    # A product with 0 or 1 is exact whatever the array does with the other factor.
     onezero = is_stationary_onezero or is_moving_onezero
     perturbed = run.perturb_fp32 and stationary.dtype == "float32" and not onezero
 
@@ -199,7 +199,7 @@ def _check_shapes(
 
 
 def _check_aligned(opcode: str, dst: NkiTensor) -> None:
-    """PSUM has words of 4 bytes, and TensorEngine writes whole words."""
+    """Refuse an unaligned dst: PSUM has words of 4 bytes, and TensorEngine writes whole words."""
     if dst.region.start % PSUM_WORD:
         raise SimulatorError(
             f"{opcode}: dst starts at byte {dst.region.start} of PSUM; a multiple of {PSUM_WORD} is needed",
@@ -213,7 +213,7 @@ def _check_onezero(role: str, values: Array) -> None:
 
 
 def _rows(tensor: NkiTensor) -> Array:
-    """The operand as (K, free) float32; the two halves of a double_row operand below each other."""
+    """The operand as (K, free) float32; a double_row operand has its second half below the first."""
     values = tensor.float32()
     if values.ndim == 2:
         return values
@@ -221,7 +221,7 @@ def _rows(tensor: NkiTensor) -> Array:
 
 
 def _perturbed(a: Array, b: Array, position: int) -> tuple[Array, Array]:
-    """Operands with random relative errors, to see what products of 16 bits do to an algorithm."""
+    """Operands with random relative errors, to test an algorithm with 16-bit products."""
     noise = np.random.default_rng([current().core, position])
     low, high = 1 - PERTURBATION, 1 + PERTURBATION
     return (
@@ -233,7 +233,7 @@ def _perturbed(a: Array, b: Array, position: int) -> tuple[Array, Array]:
 def _transpose_by_identity(dst: NkiTensor, a: Array, b: Array) -> None:
     if not np.array_equal(b, np.eye(b.shape[0], dtype=np.float32)):
         raise SimulatorError("nc_matmul: is_transpose with a moving tile that is not the identity", rule=25)
-    # Before trn2 a transpose is an ordinary product, in which NaN and infinity spread.
+    # Before trn2 a transpose is an ordinary product, which spreads NaN and infinity.
     values = a.T @ b if hardware().generation < GEN3 else a.T
     dst.write(values.reshape(dst.shape))
 

@@ -31,7 +31,7 @@ def tensor_tensor(
 ) -> Any:
     """``dst = data1 op data2`` on tiles (P, F...), elementwise and without broadcasting.
 
-    Arithmetic is float32, except on GpSimd Engine with int32 or uint32 everywhere, where it is exact.
+    Arithmetic is float32, but exact on GpSimd Engine if all tiles are int32 or uint32.
     """
     this = "tensor_tensor"
     check.on_chip(this, dst=dst, data1=data1, data2=data2)
@@ -72,7 +72,7 @@ def tensor_tensor(
 def _tensor_tensor_engine(
     this: str, alu: AluOp, engine: Engine, integers: bool, tiles: dict[str, NkiTensor]
 ) -> EngineName:
-    """The engine that executes it: GpSimd for power and 32-bit integers, VectorEngine for all else."""
+    """The executing engine: GpSimd for power and 32-bit integers, otherwise VectorEngine."""
     if alu.kind == "bitvec":
         return check.one_engine(this, engine, ("vector",), "vector")
     if alu.gpsimd_only:
@@ -86,7 +86,7 @@ def _tensor_tensor_engine(
 
 
 def _bitwise(this: str, alu: AluOp, a: Array, b: Array) -> Array:
-    """A bit operator on unsigned patterns; refuses shifts by the width or more, which have no documented result."""
+    """A bit operator on unsigned bit patterns; refuses shifts by the width or more (no documented result)."""
     if alu.name in ("left_shift", "right_shift"):
         width = 8 * a.dtype.itemsize
         amount = np.asarray(b)
@@ -112,7 +112,7 @@ def tensor_scalar(
 ) -> Any:
     """``dst = (data op0 operand0) op1 operand1``; operands are numbers or (P, 1) tiles.
 
-    Arithmetic operators compute in float32 and take float32 operands, bit operators integers.
+    Arithmetic operators compute in float32 with float32 operands, bit operators with integers.
     """
     this = "tensor_scalar"
     check.on_chip(this, dst=dst, data=data)
@@ -171,7 +171,7 @@ def _tensor_scalar_engine(this: str, first: AluOp, second: AluOp | None, engine:
 def _operand(
     this: str, role: str, alu: AluOp, value: Any, data: NkiTensor, dtypes: frozenset[str], reads: dict[str, NkiTensor]
 ) -> Any:
-    """Check one operand, add it to the reads if it is a tile, and return what compute uses."""
+    """Check one operand, add it to the reads if it is a tile, and return the operand for compute."""
     if alu.unary:
         if value is not None and (isinstance(value, NkiTensor) or value != 0):
             check.refuse(this, f"{role} is {value!r} for the unary nl.{alu.name}; None or 0 is needed", 28)
@@ -205,7 +205,7 @@ def scalar_tensor_tensor(
 ) -> Any:
     """``dst = (data op0 operand0) op1 operand1``, operand0 a number or (P, 1) tile, operand1 a tile like data.
 
-    All in float32. Whether the hardware rounds the intermediate result is undocumented; here it is rounded.
+    Computed in float32. Rounding of the intermediate result is undocumented on the hardware; here it is rounded.
     """
     this = "scalar_tensor_tensor"
     check.on_chip(this, dst=dst, data=data, operand1=operand1)
