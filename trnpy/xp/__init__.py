@@ -1,7 +1,7 @@
 """The array API standard over arrays whose operations are recorded: ``trnpy.Array``.
 
-``trnpy.xp`` is a namespace as ``numpy`` is one, version 2024.12 of https://data-apis.org/array-api with ``linalg`` and
-``fft``. Products and factorizations go where those of ``trnpy`` go.
+``trnpy.xp`` is a namespace like ``numpy``: version 2024.12 of https://data-apis.org/array-api with ``linalg`` and
+``fft``. Its products and factorizations are accelerated like those of ``trnpy``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DTYPES = (
     bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, complex64, complex128,
 )  # fmt: skip
 
-from trnpy.xp import fft, linalg  # noqa: E402  (which take functions from here)
+from trnpy.xp import fft, linalg  # noqa: E402  (they import functions from here)
 
 __all__ = [
     "Array", "__array_api_version__", "__array_namespace_info__", "bool", "complex64", "complex128", "e", "fft",
@@ -54,7 +54,7 @@ Attention.arrays, Attention.asked = at_once, True  # from now on calls look for 
 
 
 class __array_namespace_info__:
-    """What this namespace has: dtypes, devices and capabilities."""
+    """The dtypes, devices and capabilities of this namespace."""
 
     def capabilities(self) -> dict[str, Any]:
         """Shapes that depend on values are computed at once."""

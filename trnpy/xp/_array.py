@@ -1,9 +1,9 @@
 """``trnpy.Array``: an array whose operations are recorded, and computed when its values are read.
 
-An Array is a root or a view. The values of a small root are an array of NumPy's, and operations on it are computed at
-once; a view of it is NumPy's view. Those of a large root are a node of a graph; a view of it is the steps that lead to
-it. Whoever writes to a large Array gives its root another node, unless the memory is nobody else's; views see it,
-because they look at their root's node whenever they are used.
+An Array is a root or a view. A small root holds a NumPy array: operations on it are computed at once, and a view of it
+is NumPy's view. A large root holds a node of a graph; a view of it is the list of steps that lead to it. A write to a
+large Array gives its root another node, unless no other object shares the memory. Views see the write because they read
+the node of their root whenever they are used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from trnpy.xp._graph import SCALARS, Node, assigned, compute, leaf, record, sett
 from trnpy.xp._nodes import Small, may_change, resting
 from trnpy.xp._views import Step, as_dtype, as_options, followed, imag, pattern, real, reshaped
 
-DEVICE = "trnpy"  # all Arrays: where an operation is computed is decided for each, as for NumPy's arrays
-_OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # exports no array that must not be written
+DEVICE = "trnpy"  # of all Arrays: each operation is sent to a device or the host, as for NumPy arrays
+_OLDER_DLPACK = np.lib.NumpyVersion(np.__version__) < "2.1.0"  # it does not export read-only arrays
 _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
 _new: Any = Held.__new__
 
@@ -33,11 +33,11 @@ _new: Any = Held.__new__
 class Array(Held):
     """An array of the array API standard whose operations are recorded and computed when its values are read.
 
-    ``np.asarray(x)``, ``float(x)``, ``print(x)`` and ``x.block_until_ready()`` compute; what nothing reads is never
-    computed. Operations on small Arrays are computed at once. Shapes, dtypes and errors in arguments are known at once;
-    an error of values, such as a singular matrix, is raised where they are read, with a note that names the line that
-    recorded it. Slices are views that write through, as NumPy's. An Array is made by ``trnpy.asarray`` and the
-    functions of ``trnpy.xp``.
+    ``np.asarray(x)``, ``float(x)``, ``print(x)`` and ``x.block_until_ready()`` compute the values; values that are
+    never read are never computed. Operations on small Arrays are computed at once. Shapes, dtypes and errors in
+    arguments are known at once. An error of values, such as a singular matrix, is raised when they are read, with a
+    note that names the line that recorded the operation. Slices are views that write through, as in NumPy.
+    ``trnpy.asarray`` and the functions of ``trnpy.xp`` create Arrays.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Array(Held):
     54.0
     """
 
-    # _value: the values of a small root. _node: those of any other root; of a view, what its steps made of _from.
+    # _value: the values of a small root. _node: the node of any other root, or the result of a view's steps on _from.
     __slots__ = ()
     _value: np.ndarray | None
     _node: Any
@@ -60,7 +60,7 @@ class Array(Held):
 
     @classmethod
     def _of(cls, x: Any) -> Array:
-        """The Array of a node, or of an array that is nobody else's."""
+        """The Array of a node, or of an array that no other object uses."""
         array: Array = _new(cls)
         array._base, array._steps, array._from = None, (), None
         if isinstance(x, Node) or x.size > Small.elements:
@@ -83,9 +83,9 @@ class Array(Held):
         return cls._of(leaf(values, copy=True)) if values.size > Small.elements else cls._made(values.copy("K"))
 
     def _bind(self, node: Node) -> None:
-        """Let a root have the values of a node."""
+        """Give a root the values of a node."""
         if node.holder is not None and node.held:
-            node.lent = True  # two Arrays have them
+            node.lent = True  # two Arrays share the values
         else:
             node.holder = weakref.ref(self)
         self._node = node
@@ -97,7 +97,7 @@ class Array(Held):
         return self if root is None else root
 
     def _source(self) -> Any:
-        """What a view looks at: the array of its root if that is known, else the node."""
+        """The source of a view: the array of its root if that is computed, else the node."""
         root = self._root()
         if root._value is not None:
             return root._value
@@ -105,7 +105,7 @@ class Array(Held):
         return root._node if value is None else value
 
     def _known(self) -> Any:
-        """The values, None if they wait."""
+        """The values, or None if they are not computed yet."""
         source = self._value
         if source is not None:
             return source
@@ -119,7 +119,7 @@ class Array(Held):
         return self._node
 
     def _operand(self) -> Any:
-        """The values of a small Array, or the node of another."""
+        """The values of a small Array, or the node of a large one."""
         if self._value is not None:
             return self._value
         root = self._base
@@ -142,7 +142,7 @@ class Array(Held):
         return self._node
 
     def _ready(self) -> np.ndarray:
-        """The values, which the caller does not write."""
+        """The values, which the caller must not write."""
         value = self._known()
         if value is None:
             value = compute(self._operand())
@@ -151,7 +151,7 @@ class Array(Held):
         return value  # type: ignore[no-any-return]
 
     def _part(self, function: Callable[..., Any], options: Any, made: Any = None) -> Array:
-        """The view that a function of NumPy makes; a copy where it makes one."""
+        """The view that a NumPy function returns, or a copy if it returns a copy."""
         value = self._known()
         steps = (*self._steps, (function, options))
         view: Array = _new(Array)
@@ -174,7 +174,7 @@ class Array(Held):
     # --- Writes -------------------------------------------------------------------------------------------------------
 
     def _memory(self) -> np.ndarray | None:
-        """The memory of the root, to write into; None if the write is to be recorded."""
+        """The memory of the root, for writing; None if the write must be recorded."""
         root = self._root()
         root._operand()
         target = root._value
@@ -190,7 +190,7 @@ class Array(Held):
         return target
 
     def _write(self, key: Any, value: Any) -> None:
-        """Record a write: the root has other values from now on."""
+        """Record a write, which gives the root new values."""
         root = self._root()
         node = root._node
         options = {"steps": self._steps, "key": key}
@@ -283,21 +283,21 @@ class Array(Held):
     def _exposed(self, copy: bool) -> np.ndarray:
         """The memory, which others may write from now on: operations on it are computed at once, or copy it.
 
-        Values that somebody else needs, too, are copied first; without ``copy`` they are not to be written.
+        Values that others also need are copied first if ``copy`` is true; otherwise they must not be written.
         """
         root = self._root()
         memory, node = root._ready(), root._node
         shared = not memory.flags.writeable or (root._value is None and (node.lent or node.uses))
         if shared and not copy:
             return self._shown()
-        # As a view, which says that others may write the memory: records copy it, and no result takes it.
+        # A view marks memory that others may write: recorded operations copy it, and no result reuses it.
         root._value, root._node = (memory.copy("K") if shared else memory).view(), None
         return self._ready().view()
 
     def _shown(self) -> np.ndarray:
-        """The values, which nobody may write and no write changes."""
+        """The values as a read-only array that later writes do not change."""
         root, values = self._root(), self._ready()
-        if root._value is not None and root._value.flags.writeable:  # by others, too, if it was exposed
+        if root._value is not None and root._value.flags.writeable:  # others may also write it if it was exposed
             values = values.copy("K")
         elif root._value is None:
             root._node.lent = True
@@ -332,7 +332,7 @@ class Array(Held):
         return iter([self[i] for i in range(len(self))])
 
     def _settle(self) -> None:
-        """Compute the values, or find their error, which is raised when an element is read."""
+        """Compute the values, or keep their error, which is raised when an element is read."""
         if self._known() is None:
             settle(self._operand())
 
@@ -371,7 +371,7 @@ class Array(Held):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        if copy or max_version is None or max_version < (1, 0):  # older ones cannot say that it is not to be written
+        if copy or max_version is None or max_version < (1, 0):  # older versions cannot mark it as read-only
             values = np.array(self)
         else:
             values = self._shown()
@@ -430,7 +430,7 @@ class Array(Held):
             write(target, self._steps, key, compute(new))
 
     def _check(self, key: Any, new: Any) -> None:
-        """Raise what NumPy raises for an assignment that does not fit."""
+        """Raise NumPy's error for an assignment that does not fit."""
         root = self._root()
         view = pattern(root.shape, root.dtype, self._steps)
         if view is not None and not view.flags.writeable:
@@ -454,7 +454,7 @@ class Array(Held):
         return Array._of(_rules.cast(self._operand(), np.dtype(dtype)))
 
     def reshape(self, *shape: Any) -> Array:
-        """The values in another shape: a view where that needs no copy."""
+        """The values in another shape: a view if that needs no copy."""
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         return self._reshaped(wanted)
 
@@ -490,14 +490,14 @@ def _unpickled(values: np.ndarray) -> Array:
 
 
 def operand(x: Any) -> Any:
-    """The node, the array or the scalar of an operand; None for what is neither."""
+    """The node, the array or the scalar of an operand; None for any other object."""
     if isinstance(x, Array):
         return x._operand()
     if type(x) in SCALARS:
         return x
     if isinstance(x, np.ndarray) and type(x) is np.ndarray and x.dtype.kind in "biufc":
         if x.size <= Small.elements:
-            return x.view()  # whose memory is not an Array's
+            return x.view()  # a view, because no Array owns its memory
         changes = may_change(x)
         return leaf(x, copy=changes, lent=not changes)
     if isinstance(x, np.generic) and x.dtype.kind in "biufc":
@@ -515,7 +515,7 @@ def wrapped(found: Any) -> Any:
 
 
 def _apart(found: np.ndarray) -> np.ndarray:
-    """The array, or a copy if it may have the memory of another."""
+    """The array, or a copy if it may share the memory of another."""
     return found if found.base is None and found.flags.owndata else found.copy("K")
 
 

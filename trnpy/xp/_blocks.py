@@ -1,7 +1,7 @@
-"""Chains of elementwise functions on large arrays, computed block after block, so that a pass over memory is saved.
+"""Chains of elementwise functions on large arrays, computed block by block, which saves passes over memory.
 
 NumPy writes every intermediate result of a chain to memory and reads it again. Here a block of elements goes through
-the whole chain while it is in the cache. Each element is computed by the same functions as by NumPy.
+the whole chain while it is in the cache. The same NumPy functions compute each element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trnpy.xp._nodes import Node
 
 BLOCK = 2**15  # elements of a block: 256 KiB in float64, of which a chain has three or four in a cache of 1 MiB
 LEAST = 2 * BLOCK  # elements of an array that is computed in blocks
-FUNCTIONS: set[Any] = {operator.pow}  # elementwise ones that are no ufuncs
+FUNCTIONS: set[Any] = {operator.pow}  # elementwise functions that are not ufuncs
 
 
 def _elementwise(node: Node) -> bool:
@@ -30,8 +30,8 @@ def _elementwise(node: Node) -> bool:
 def chained(
     order: list[Node], same: Mapping[int, Node], regional: set[int]
 ) -> tuple[list[Node], dict[int, list[Node]]]:
-    """``order`` with nodes that are computed in blocks, two or more, behind one another; and these by the id of the
-    first. What no node of a chain is needed for, such as the view of another array, goes before the chain.
+    """``order`` with the nodes of each chain behind one another, and the chains, of two or more nodes, by the id of
+    their first node. A node that does not depend on the chain, such as the view of another array, goes before it.
     """
     found: dict[int, list[Node]] = {}
     result: list[Node] = []
@@ -70,8 +70,8 @@ def compute_chain(
 ) -> dict[int, np.ndarray] | None:
     """The values of those nodes that are ``wanted``, by id.
 
-    None if blocks would change the order of the elements in memory, or if a function warns or raises: then each
-    function is called for the whole array, and does so as NumPy.
+    None if blocks would change the order of the elements in memory, or if a function warns or raises. Each function is
+    then called for the whole array, so that it warns or raises as in NumPy.
     """
     shape = nodes[0].shape
     whole = [v for v in values.values() if v.shape == shape]
@@ -99,7 +99,7 @@ def compute_chain(
 
 
 class _Program:
-    """Functions in their order over slots, which hold the blocks of their operands and results."""
+    """Functions in order of execution, with slots that hold the blocks of their operands and results."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Program:
         rows: int,
     ) -> None:
         self.slots: list[Any] = []
-        self.moving: list[tuple[int, np.ndarray]] = []  # slots that are a part of an array
+        self.moving: list[tuple[int, np.ndarray]] = []  # slots that hold a part of an array
         self.steps: list[tuple[Any, list[int], int]] = []  # a function, its operands, its result
         self.buffers: list[int] = []
         self.rows = rows

@@ -1,4 +1,4 @@
-"""What the functions of ``trnpy.xp`` have in common: docs, operands, devices; and those of others, called at once."""
+"""Helpers of the functions of ``trnpy.xp``: docs, operands, devices, and calls of other libraries' functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _text(function: Callable[..., Any]) -> list[str]:
 
 
 def direct(fast: Callable[..., Any], operands: int, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: call NumPy's ``fast`` for small Arrays, by position, and options of these names."""
+    """Decorator: call NumPy's ``fast`` for small Arrays with positional operands and only options of these names."""
 
     def chosen(slow: Callable[..., Any]) -> Callable[..., Any]:
         keeps = isinstance(fast, np.ufunc) and ("d" * operands + "->d") in fast.types
@@ -43,7 +43,7 @@ def direct(fast: Callable[..., Any], operands: int, *names: str) -> Callable[[Ca
 
 
 def node_of(x: Any) -> Any:
-    """The node of an Array or an array, or the values if they are small; of a scalar, too."""
+    """The node of an Array, an array or a scalar, or the values if they are small."""
     found = operand(x)
     if found is None:
         raise TypeError(f"{type(x).__name__} is neither an Array nor an array of numbers")
@@ -83,7 +83,7 @@ def at_once(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def plain(x: Any) -> Any:
-    """The same with NumPy's arrays in the place of Arrays."""
+    """The same object with NumPy arrays in place of Arrays."""
     if isinstance(x, Array):
         values = x._ready().view()
         values.flags.writeable = False

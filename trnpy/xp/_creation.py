@@ -1,4 +1,4 @@
-"""Functions that make Arrays of anything else, and those of dtypes."""
+"""Functions that create Arrays from other objects, and functions of dtypes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Dtype = Any
 
 
 def asarray(obj: Any, /, *, dtype: Dtype = None, device: Any = None, copy: bool | None = None) -> Array:
-    """An Array of a NumPy array, of nested sequences, of a scalar, or of what has ``__dlpack__`` or a buffer.
+    """An Array from a NumPy array, nested sequences, a scalar, or an object with ``__dlpack__`` or a buffer.
 
     Parameters
     ----------
     obj : Array, array_like
         An array that may change later is copied; one that is not writeable is kept.
     dtype : dtype, optional
-        That of the Array; by default as NumPy chooses.
+        The dtype of the Array; by default NumPy's choice.
     device : "trnpy", optional
-        There is one device; where an operation is computed is decided for each.
+        The only device. Each operation is sent to a Trainium or the host separately.
     copy : bool, optional
-        False: raise where a copy is needed.
+        False: raise if a copy is needed.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def asarray(obj: Any, /, *, dtype: Dtype = None, device: Any = None, copy: bool 
     ValueError
         If a copy is needed and `copy` is False, or for another device.
     TypeError
-        If the elements are no numbers.
+        If the elements are neither numbers nor booleans.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def full_like(x: Array, /, fill_value: complex, *, dtype: Dtype = None, device: 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An Array of another library's array, by DLPack; a copy, unless the memory cannot be written."""
+    """An Array from another library's array through DLPack; a copy, unless the memory is read-only."""
     check_device(device)
     if isinstance(x, Array):
         return x
@@ -175,7 +175,7 @@ def can_cast(from_: Any, to: Dtype, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype of a result of these, as ``numpy.result_type``."""
+    """The dtype of a result of these operands, as ``numpy.result_type``."""
     found: np.dtype = np.result_type(*[_outlined(x) for x in arrays_and_dtypes])
     return found
 
@@ -186,7 +186,7 @@ def _outlined(x: Any) -> Any:
 
 @record()
 class Limits:
-    """What ``numpy.finfo`` says of a floating dtype, as Python's numbers."""
+    """The attributes of ``numpy.finfo`` for a floating dtype, as Python scalars."""
 
     bits: int
     eps: float

@@ -1,4 +1,4 @@
-"""Functions of one element, or of one of each operand."""
+"""Elementwise functions of one or several operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dtype = Any
 
 
 def _of_integers(function: np.ufunc) -> Callable[..., Any]:
-    """ceil, floor or trunc that leaves integers as they are: so does NumPy since 2.1."""
+    """ceil, floor or trunc that returns integers unchanged, as NumPy does since 2.1."""
 
     @functools.wraps(function)
     def rounded(x: np.ndarray) -> Any:

@@ -1,4 +1,4 @@
-"""Evaluation of recorded operations: in what order, which are equal, whose memory takes the next result."""
+"""Evaluation of recorded operations: their order, equal operations, and reuse of memory for results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _lock = threading.RLock()
 
 
 def compute(node: Any) -> Any:
-    """The values of a node; raises what its operation raised, or one that it needs. An array is its own value."""
+    """The values of a node; raises the error of its operation or of an operand's. An array is its own value."""
     if not isinstance(node, Node):
         return node
     settle(node)
@@ -26,7 +26,7 @@ def compute(node: Any) -> Any:
 
 
 def settle(node: Node) -> None:
-    """Compute the values of a node, or find its error."""
+    """Compute the values of a node, or store its error."""
     if node.value is None and node.error is None:
         with _lock:
             if node.value is None and node.error is None:
@@ -41,7 +41,7 @@ def _waits(x: Any) -> bool:
 
 
 def _alone(node: Node) -> None:
-    """Compute a node none of whose operands waits."""
+    """Compute a node whose operands are all computed."""
     failed = next((x.error for x in node.inputs if isinstance(x, Node) and x.error is not None), None)
     if failed is not None:
         node.error = failed
@@ -57,7 +57,7 @@ def _alone(node: Node) -> None:
 
 
 def _release(nodes: list[Node]) -> None:
-    """Forget the operands of computed nodes, whatever else refers to these nodes."""
+    """Drop the references of computed nodes to their operands."""
     for node in nodes:
         for x in node.inputs:
             if isinstance(x, Node):
@@ -66,7 +66,7 @@ def _release(nodes: list[Node]) -> None:
 
 
 def _lend(nodes: list[Node]) -> None:
-    """Mark the nodes of which several have the same memory, among those that were computed and their operands."""
+    """Mark nodes that share memory with others, among the computed ones and their operands."""
     owned: dict[int, Node] = {}
     views = []
     for node in nodes:
@@ -92,7 +92,7 @@ def _fail(node: Node, error: Exception) -> None:
 
 
 def _order(target: Node) -> list[Node]:
-    """What waits for ``target``, each after what it needs, the first operand first."""
+    """The nodes that ``target`` needs and that are not computed, in topological order, the first operand first."""
     order: list[Node] = []
     seen = {id(target)}
     stack = [(target, iter(target.inputs))]
@@ -110,7 +110,7 @@ def _order(target: Node) -> list[Node]:
 
 
 def _key(node: Node, same: dict[int, Node]) -> Any:
-    """Equal for operations of equal results; unlike all others where that cannot be said."""
+    """A key that is equal for operations with equal results, or unique if equality cannot be decided."""
     inputs = tuple([id(same.get(id(x), x)) if isinstance(x, Node) else (type(x), repr(x)) for x in node.inputs])
     try:
         key = (node.function, inputs, tuple(node.options.items()))
@@ -121,9 +121,9 @@ def _key(node: Node, same: dict[int, Node]) -> Any:
 
 
 def _same(order: list[Node]) -> dict[int, Node]:
-    """Of equal nodes the first, by the ids of the others."""
+    """The first of several equal nodes, by the ids of the others."""
     same: dict[int, Node] = {}
-    alike: dict[Any, list[Node]] = {}  # by function and first operand, which is quicker to compare than all
+    alike: dict[Any, list[Node]] = {}  # by function and first operand, which are faster to compare than all operands
     for node in order:
         x = node.inputs[0]
         others = alike.setdefault((node.function, id(same.get(id(x), x))), [])
@@ -139,19 +139,19 @@ def _same(order: list[Node]) -> dict[int, Node]:
 
 
 class _Run:
-    """One evaluation of nodes in their order. Only values that something else needs are kept."""
+    """One evaluation of nodes in order. Only values that others need are kept."""
 
     def __init__(self, order: list[Node]) -> None:
         self.uses = _uses(order, {})  # as operands in this evaluation
         self.kept = {id(n) for n in order if n.lent or n.uses > self.uses.get(id(n), 0) or n.held} | {id(order[-1])}
         self.same = _same(order)
-        self.left = dict(self.uses)  # uses that are to come
+        self.left = dict(self.uses)  # remaining uses
         if self.same:
             self.kept |= {id(self.same[i]) for i in self.kept if i in self.same}
             self.left = _uses(order, self.same)
         self.order, self.regions, self.needed = grouped(order, self.same, self.kept)
-        self.values: dict[int, Any] = {}  # that are not kept
-        self.sharing: dict[int, int] = {}  # how many of them have the memory of an array, by its id
+        self.values: dict[int, Any] = {}  # temporary values
+        self.sharing: dict[int, int] = {}  # number of values that share the memory of an array, by its id
         self.done: set[int] = set()  # nodes of regions and chains
 
     def compute(self) -> None:
@@ -174,7 +174,7 @@ class _Run:
         _release(self.order)
 
     def _take(self, x: Node) -> tuple[Any, bool]:
-        """The value of an operand, None if it failed, and whether nobody needs it any more."""
+        """The value of an operand, None if it failed, and whether this was its last use."""
         self.left[id(x)] -= 1
         last = not self.left[id(x)]
         if x.value is not None:
@@ -198,7 +198,7 @@ class _Run:
             self.values[id(node)] = value
 
     def _compute_region(self, region: Region) -> None:
-        """Compute products by a device, if it is to."""
+        """Compute products on a device if it is selected for them."""
         ids = {id(node) for node in region.nodes}
         try:
             found = region.results(self.needed, self.values)
@@ -216,7 +216,7 @@ class _Run:
             self.done |= ids
 
     def _compute_chain(self, nodes: list[Node]) -> None:
-        """Compute elementwise functions that follow one another, block after block of their elements."""
+        """Compute a chain of elementwise functions block by block."""
         inside = {id(node) for node in nodes}
         operands = {id(x): x for n in nodes for x in map(self._original, n.inputs) if isinstance(x, Node)}
         outside = {i: x for i, x in operands.items() if i not in inside}
@@ -235,7 +235,7 @@ class _Run:
         return self.same.get(id(x), x)
 
     def _needed_after(self, nodes: list[Node]) -> set[int]:
-        """The nodes that are operands of others than these."""
+        """Those of the nodes that are operands of other nodes."""
         uses: dict[int, int] = {}
         for node in nodes:
             for x in node.inputs:
@@ -244,7 +244,7 @@ class _Run:
         return {id(n) for n in nodes if self.left.get(id(n), 0) > uses.get(id(n), 0)}
 
     def _fits(self, value: Any, node: Node) -> bool:
-        """Whether the result of a node can take the memory of a value that nobody needs."""
+        """Whether the result of a node fits the memory of a value that is no longer needed."""
         fits = type(value) is np.ndarray and value.shape == node.shape and value.dtype == node.dtype
         return fits and value.flags.owndata and not self.sharing.get(id(value))
 
@@ -274,7 +274,7 @@ class _Run:
 
 
 def _uses(order: list[Node], same: dict[int, Node]) -> dict[int, int]:
-    """How many operands a node is in ``order``, by id. Of equal nodes the first is in the place of all."""
+    """The number of uses of each node as an operand in ``order``, by id. The first of equal nodes stands for all."""
     uses: dict[int, int] = {}
     for node in order:
         if id(node) not in same:
@@ -286,7 +286,7 @@ def _uses(order: list[Node], same: dict[int, Node]) -> dict[int, int]:
 
 
 def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
-    """The result, in the place of ``spare`` if the function can."""
+    """The result, written into ``spare`` if the function supports it."""
     function: Any = node.function
     if spare is not None:
         elementwise = type(function) is np.ufunc and function.signature is None
@@ -302,7 +302,7 @@ def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
 
 
 def assigned(a: np.ndarray, value: Any, *, steps: Any, key: Any, out: np.ndarray | None = None) -> np.ndarray:
-    """``a`` with ``value`` in a part of it: ``key`` of the view that ``steps`` make of it."""
+    """``a`` with ``value`` assigned to ``key`` of the view that ``steps`` make of it."""
     new = a.copy("K") if out is None else out
     write(new, steps, key, value)
     return new
@@ -313,12 +313,12 @@ def write(a: np.ndarray, steps: Any, key: Any, value: Any) -> None:
     view = followed(a, steps)
     if view is a or np.may_share_memory(view, a):
         view[key] = value
-    else:  # the view was one of other memory: a reshape copies this one, whose order of elements is another
+    else:  # the view was made of other memory: a reshape copies this array because its elements are in another order
         a.flat[followed(np.arange(a.size).reshape(a.shape), steps)[key]] = value
 
 
 def item(a: np.ndarray, *, key: Any) -> Any:
-    """An element or a part. As the step to a view, the index is in the place of the options."""
+    """An element or a part. As in the step to a view, the index takes the place of the options."""
     return a[key]
 
 
@@ -330,5 +330,5 @@ def followed(a: np.ndarray, steps: Any) -> np.ndarray:
 
 
 def _arrays(result: Any) -> Any:
-    """NumPy's scalars as arrays without dimensions, named tuples as tuples."""
+    """NumPy scalars as 0-d arrays, and named tuples as tuples."""
     return tuple([np.asarray(x) for x in result]) if isinstance(result, (tuple, list)) else np.asarray(result)

@@ -12,7 +12,7 @@ except ImportError:  # installed without a C compiler: Python computes the same
     COMPILED = False
 
     class Held:  # type: ignore[no-redef]
-        """What an Array holds: docs in ``_array``."""
+        """The fields of an Array, documented in ``_array``."""
 
         __slots__ = ("__weakref__", "_base", "_from", "_node", "_steps", "_value")
 
@@ -27,7 +27,7 @@ except ImportError:  # installed without a C compiler: Python computes the same
         return slow
 
     def connect(*_: Any) -> None:  # type: ignore[misc]
-        """Nothing is to be connected."""
+        """Do nothing: there are no compiled operators."""
 
 
 __all__ = ["COMPILED", "Direct", "Held", "connect"]

@@ -1,7 +1,7 @@
-"""Operations that are recorded, or computed at once where no operand waits and all are small.
+"""Operations that are recorded, or computed at once if all operands are small and computed.
 
-A node's shape and dtype are known when it is recorded; its values are computed by ``compute``, with all that they need
-and nothing else, equal subexpressions once.
+The shape and dtype of a node are known when it is recorded. ``compute`` computes its values and only the nodes that
+they depend on; equal subexpressions are computed once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from trnpy.xp._evaluate import assigned, compute, settle
 from trnpy.xp._nodes import SCALARS, GraphCounters, Node, leaf, recorded
 
-MOST_PENDING = 4096  # operations one after another that wait: more are computed without being asked for
-LARGEST_COPIES = 2**28  # bytes of copied operands that wait for unread results before these are computed
+MOST_PENDING = 4096  # largest depth of uncomputed operations: a longer chain is computed without a read
+LARGEST_COPIES = 2**28  # bytes of operands copied for unread results; beyond it these are computed
 OURS = "trnpy.xp"  # modules whose lines record for others
 
 __all__ = ["SCALARS", "GraphCounters", "Node", "assigned", "compute", "leaf", "now", "record", "settle"]
@@ -26,7 +26,7 @@ def record(
     function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], shape: tuple[int, ...],
     dtype: np.dtype,
 ) -> Any:  # fmt: skip
-    """The node of an operation, or its result if it needs no node: of arrays and scalars only."""
+    """The node of an operation, or its result if all operands are arrays and scalars."""
     if not recorded(inputs):
         return now(function, inputs, options)
     inputs = tuple([_fixed(x) if isinstance(x, np.ndarray) else x for x in inputs])
@@ -46,7 +46,7 @@ def record(
 
 
 def _fixed(x: np.ndarray) -> Node:
-    """The node of the values of a small Array, which is copied when it is written next, or of a copy of a view's."""
+    """The node of a small Array's values, which its next write copies, or of a copy of a view's values."""
     if x.base is None and x.flags.owndata:
         x.flags.writeable = False
         return leaf(x, lent=True)
@@ -54,7 +54,7 @@ def _fixed(x: np.ndarray) -> Node:
 
 
 def now(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The result of an operation on arrays and scalars, whose memory is its own."""
+    """The result of an operation on arrays and scalars, in memory that it shares with no operand."""
     found = function(*inputs, **options)
     if isinstance(found, (tuple, list)):
         return tuple([_apart(np.asarray(x), inputs) for x in found])
@@ -62,7 +62,7 @@ def now(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str
 
 
 def _apart(found: np.ndarray, inputs: tuple[Any, ...]) -> np.ndarray:
-    """The array, or a copy of it if it may have the memory of an operand."""
+    """The array, or a copy of it if it may share the memory of an operand."""
     if found.base is None and not any(x is found for x in inputs):
         return found
     for x in inputs:

@@ -1,4 +1,4 @@
-"""Matrices of steps that follow one another: in an engine's memory while they are needed there and fit."""
+"""Matrices of consecutive steps, device-resident while they are needed and fit the memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from trnpy._engine.engines import Engine
 
-# Bytes an element that a matrix may take in the engine's memory: one that was sent, one that a step made. Of float64
-# those are up to 12 bytes that cross the link, 12 digits in either orientation, and magnitudes, and then four words
-# and magnitudes (docs/numerics.md#products-that-stay).
+# Bytes per element of a matrix in the engine's memory, if it was sent and if a step made it. For float64 the first has
+# up to 12 transferred bytes, 12 digits in either orientation, and magnitudes; the second also has four words and
+# magnitudes (docs/numerics.md#products-that-stay).
 SENT: Mapping[str, int] = {"f": 4, "F": 8, "d": 64, "D": 128}
 MADE: Mapping[str, int] = {"f": 4, "F": 8, "d": 20, "D": 40}
 
 
 class Held:
-    """Values by number: arrays, which are sent when a step needs them, then what steps make.
+    """Values by number: first arrays, which are sent when a step needs them, then the results of steps.
 
-    ``uses``: the steps that need each value, in order. If another value does not fit beside those that are there, the
-    one that is needed last goes to the host until then.
+    ``uses``: the steps that need each value, in order. If a new value does not fit, the value that is needed last moves
+    to the host until then.
     """
 
     def __init__(self, engine: Engine, arrays: Sequence[np.ndarray], uses: Mapping[int, Sequence[int]]) -> None:
@@ -42,7 +42,7 @@ class Held:
         return [self._there[i] for i in numbers]
 
     def make_room(self, number: int, shape: tuple[int, ...], *operands: int) -> None:
-        """Make room for the value that a step makes of its operands."""
+        """Make room for the result of a step."""
         self._bytes[number] = MADE[self._char] * math.prod(shape)
         self._fit(self._bytes[number], operands)
 
@@ -56,7 +56,7 @@ class Held:
                 self._here[i] = self._engine.get(handle)
 
     def add(self, number: int, handle: Any, *operands: int) -> None:
-        """Keep what a step has made of its operands, which go if no other step needs them."""
+        """Keep the result of a step, and drop its operands if no other step needs them."""
         self._there[number] = handle
         for i in operands:
             self._left[i].pop()

@@ -1,4 +1,4 @@
-"""Nodes of the graph of recorded operations: what an operation is, its values, and who needs them."""
+"""Nodes of the graph of recorded operations: the operation, its values, and the users of the values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SCALARS = (bool, int, float, complex)
 
 
 class Small:
-    """The most elements of a small Array, whose operations are computed at once: about a cache of a core (1 MiB).
+    """The most elements of a small Array, whose operations are computed at once: about the cache of a core (1 MiB).
 
-    From there on blocks save passes over memory, which pays for recording (python -m benchmarks arrays).
+    For larger Arrays the passes over memory that blocks save outweigh recording (python -m benchmarks arrays).
     """
 
     elements = 2**17
@@ -30,7 +30,7 @@ def resting() -> bool:
 
 
 class GraphCounters:
-    """What this process recorded and computed, for tests and reports."""
+    """Counts of recorded and computed operations in this process, for tests and reports."""
 
     recorded = computed = shared = reused = 0  # operations; subexpressions computed once; buffers written again
     copied = 0  # bytes of operands that are kept, because their arrays may change
@@ -39,9 +39,9 @@ class GraphCounters:
 class Node:
     """One operation: a function of arrays and scalars, or an array (``function`` is None).
 
-    Who needs the values is counted here and not by the interpreter, whose own counts differ between versions: Arrays by
-    a weak reference, operations that wait by ``uses``, everybody else by ``lent``. An operation that was dropped unread
-    stays in ``uses``, so that a buffer may be kept needlessly, but is never written while somebody needs it.
+    The users of the values are counted here because the interpreter's reference counts differ between versions: an
+    Array by a weak reference, uncomputed operations by ``uses``, all others by ``lent``. An operation that was dropped
+    unread stays in ``uses``: a buffer may be kept needlessly, but is never overwritten while it is needed.
     """
 
     __slots__ = (
@@ -61,18 +61,18 @@ class Node:
         lasti: int = 0,
     ) -> None:
         self.function = function
-        self.inputs = inputs  # nodes and Python's scalars, in the order of the function's arguments
+        self.inputs = inputs  # nodes and Python scalars, in the order of the function's arguments
         self.options = options
         self.shape = shape
         self.dtype = dtype
-        self.depth = depth  # of the operations that wait
-        self.code = code  # of the line that recorded it, with the instruction
+        self.depth = depth  # of uncomputed operations
+        self.code = code  # code object and instruction of the line that recorded it
         self.lasti = lasti
-        self.value: Any = None  # an array, or a tuple of arrays of functions with several results
+        self.value: Any = None  # an array, or a tuple of arrays if the function has several results
         self.error: Exception | None = None
         self.holder: Any = None  # a weak reference to the Array whose values these are
-        self.lent = False  # whether the memory of the value may belong to somebody else, too
-        self.uses = 0  # as operands of operations that wait
+        self.lent = False  # whether other objects may share the memory of the value
+        self.uses = 0  # number of uses as an operand of uncomputed operations
 
     @property
     def held(self) -> bool:
@@ -82,7 +82,7 @@ class Node:
 
     @property
     def line(self) -> str:
-        """Where the operation was recorded."""
+        """The line that recorded the operation."""
         if self.code is None:
             return ""
         number = _line(self.code, self.lasti)
@@ -115,7 +115,7 @@ def _line(code: CodeType, lasti: int) -> int:
 
 
 def leaf(array: np.ndarray, *, copy: bool = False, lent: bool = False) -> Node:
-    """The node of an array: of a copy if it may change; ``lent`` if it is not ours to write."""
+    """The node of an array, or of a copy if it may change; ``lent`` if it must not be overwritten."""
     if copy:
         array = _copy(array)
         GraphCounters.copied += array.nbytes
@@ -125,7 +125,7 @@ def leaf(array: np.ndarray, *, copy: bool = False, lent: bool = False) -> Node:
 
 
 def _copy(array: np.ndarray) -> np.ndarray:
-    """A copy that takes no more memory than the elements that differ."""
+    """A copy that stores broadcast elements only once."""
     if 0 not in array.strides:
         return array.copy("K")
     one = array[tuple([slice(None) if step else slice(1) for step in array.strides])].copy()
@@ -133,14 +133,14 @@ def _copy(array: np.ndarray) -> np.ndarray:
 
 
 def owner(value: np.ndarray) -> Any:
-    """The array that has the memory."""
+    """The array that owns the memory."""
     while isinstance(value.base, np.ndarray):
         value = value.base
     return value
 
 
 def may_change(values: np.ndarray) -> bool:
-    """Whether anybody may write the memory."""
+    """Whether the memory may be written through any array."""
     array: Any = values
     while isinstance(array, np.ndarray):
         if array.flags.writeable:

@@ -1,4 +1,4 @@
-"""NumPy's functions of Arrays: recorded where trnpy.xp has the function and the arguments, else computed at once."""
+"""NumPy functions of Arrays: recorded if trnpy.xp has the function and the arguments, else computed at once."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from trnpy.xp._array import Array, wrapped
 from trnpy.xp._common import plain
 from trnpy.xp._views import called
 
-# Functions whose results are views of the first argument, and those whose results are views if the memory allows it.
+# Functions that return views of the first argument, and functions that return views if the memory layout allows it.
 VIEWS = {
     np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip, np.flipud, np.fliplr,
     np.broadcast_to, np.diagonal, np.real, np.imag, np.permute_dims, np.matrix_transpose, np.linalg.diagonal,
     np.linalg.matrix_transpose,
 }  # fmt: skip
 OFTEN = {np.ravel, np.reshape, np.rot90}
-OTHERWISE = ("clip", "linspace")  # the standard's keep the dtype of the first argument, and take scalars only
+OTHERWISE = ("clip", "linspace")  # unlike NumPy, these keep the dtype of x (clip) and accept only scalar limits
 
 
 @functools.cache
 def _ours() -> dict[Any, Callable[..., Any]]:
-    """NumPy's functions that trnpy.xp has under the same name. Those of fft are computed at once in both."""
+    """NumPy functions that trnpy.xp has under the same name. Functions of fft are computed at once in both."""
     from trnpy import xp
 
     found = {}
@@ -40,7 +40,7 @@ def _ours() -> dict[Any, Callable[..., Any]]:
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``function`` of arguments some of which are Arrays."""
+    """The result of ``function`` if some arguments are Arrays."""
     if (function in VIEWS or function in OFTEN) and args and isinstance(args[0], Array):
         if function in OFTEN:
             args[0]._ready()
@@ -49,7 +49,7 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     placed = None if ours is None else _placed(function, ours, len(args), tuple(kwargs))
     if ours is not None and placed is not None:
         given: dict[Any, Any] = dict(enumerate(args)) | kwargs
-        with contextlib.suppress(TypeError, ValueError, IndexError):  # NumPy takes more, or raises what it does
+        with contextlib.suppress(TypeError, ValueError, IndexError):  # NumPy accepts more, or raises its own error
             return ours(*[given[x] for x in placed[0]], **{name: given[x] for name, x in placed[1].items()})
     if isinstance(kwargs.get("out"), Array):
         raise TypeError("out is an Array, which is not written in place")
@@ -60,8 +60,8 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 def _placed(
     function: Callable[..., Any], ours: Callable[..., Any], count: int, names: tuple[str, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Which arguments of NumPy's ``function`` are those of ``ours``, by number or name: of ``count`` by position, and
-    of ``names``. None if it does not take them.
+    """The arguments of ``ours`` by position or name in NumPy's ``function``, for a call with ``count`` positional
+    arguments and keywords ``names``. None if ``ours`` does not accept them.
     """
     try:
         theirs, signature = inspect.signature(function), inspect.signature(ours)

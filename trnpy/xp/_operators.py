@@ -1,4 +1,4 @@
-"""Operators and methods of ``trnpy.Array`` that are functions of NumPy."""
+"""Operators and methods of ``trnpy.Array`` that call NumPy functions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replaced(x: Array, node: Node) -> Array:
-    """The Array with the values of a node in the place of its own."""
+    """The Array, with its values replaced by those of a node."""
     if x._root()._value is not None:
         x[...] = Array._of(node)
     elif x._base is None:
@@ -75,7 +75,7 @@ def _unary(function: Callable[..., Any]) -> Callable[[Array], Array]:
     return method
 
 
-# ``a ** 2`` is no call of np.power: NumPy multiplies.
+# NumPy computes ``a ** 2`` as a product and does not call np.power.
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "pow": operator.pow, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
@@ -115,12 +115,12 @@ def _imatmul(self: Array, other: Any, /) -> Any:
 _ARRAYS = (Node, np.ndarray)
 
 
-# Methods that may be views, return several arrays or multiply, and an option: for these NumPy's function decides.
+# Methods that may return views or several arrays, or multiply, and an option: these call NumPy's function.
 _OTHERWISE = {"squeeze", "swapaxes", "ravel", "diagonal", "nonzero", "dot", "out"}
 
 
 def _numpys(name: str) -> Callable[..., Any]:
-    """A method that NumPy's arrays have, with NumPy's arguments."""
+    """A method of NumPy arrays, with NumPy's arguments."""
     function = getattr(np, name)
 
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
@@ -205,11 +205,11 @@ def attach() -> None:
     for name, method in _METHODS.items():
         _named(name, method)
     _named("conjugate", _numpys("conj"))
-    Array.__hash__ = None  # type: ignore[assignment]  # as of all arrays: equality is elementwise
+    Array.__hash__ = None  # type: ignore[assignment]  # like all arrays: equality is elementwise
 
 
 def _either(forward: Callable[..., Any], reflected: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator of two operands one of which is an Array."""
+    """The operator of two operands if one or both are Arrays."""
 
     def of_two(a: Any, b: Any) -> Any:
         return forward(a, b) if isinstance(a, Array) else reflected(b, a)

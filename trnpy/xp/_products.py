@@ -1,4 +1,4 @@
-"""Products of Arrays: the rows of trnpy."""
+"""Products of Arrays: the accelerated functions of trnpy."""
 
 from __future__ import annotations
 

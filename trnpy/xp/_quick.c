@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-enum { OPERANDS = 4 }; /* functions with more positional arguments are called in Python */
+enum { OPERANDS = 4 }; /* functions with more positional operands are called through Python */
 
 typedef struct {
     PyObject_HEAD
@@ -24,18 +24,18 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *fast, *slow, *names, *attributes;
     Py_ssize_t operands;
-    int keeps; /* whether it is a ufunc whose result has the dtype of operands of one floating dtype */
+    int keeps; /* whether it is a ufunc that preserves the floating dtype of its operands */
 } Direct;
 
 static struct {
     PyTypeObject *array;                /* trnpy.Array */
-    PyObject *of, *item, *matmul;       /* Array._of, the function of an index, the row of products */
-    PyObject *turned, *slow, *empty;    /* the step to a transpose, Python's functions by number, () */
+    PyObject *of, *item, *matmul;       /* Array._of, the function of an index, the accelerated matmul */
+    PyObject *turned, *slow, *empty;    /* the step to a transpose, the Python functions by number, () */
     PyObject *ufuncs, *out;             /* add, subtract, multiply, true_divide; ("out",) */
     npy_intp small;                     /* the most elements of a small Array */
 } known;
 
-/* The array of a small Array or of a view of one, if it is not out of date; else NULL. */
+/* The array of a small Array or of a view of one, if it is up to date; else NULL. */
 static PyObject *
 array_of(PyObject *x)
 {
@@ -50,7 +50,7 @@ array_of(PyObject *x)
     return held->node;
 }
 
-/* What NumPy is to compute with, borrowed; NULL if Python is to decide. */
+/* The operand for NumPy, borrowed; NULL if Python must decide. */
 static PyObject *
 operand(PyObject *x)
 {
@@ -64,7 +64,7 @@ operand(PyObject *x)
     return PyArray_IsScalar(x, Number) || PyArray_IsScalar(x, Bool) ? x : NULL;
 }
 
-/* The memory of an Array that may be written now; NULL if Python is to decide. */
+/* The memory of an Array that may be written now; NULL if Python must decide. */
 static PyObject *
 memory_of(PyObject *x)
 {
@@ -80,7 +80,7 @@ memory_of(PyObject *x)
     return base == source || base == PyArray_BASE((PyArrayObject *)source) ? array : NULL;
 }
 
-/* NumPy's result as an Array. Steals the reference. */
+/* The result of NumPy as an Array. Steals the reference. */
 static PyObject *
 wrapped(PyObject *found)
 {
@@ -113,12 +113,12 @@ slow(int which, PyObject *a, PyObject *b)
     return PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(known.slow, which), a, b, NULL);
 }
 
-/* Arrays that were about to be freed with the last Array that had them. The next result of their shape is written into
-   one: fresh memory of this size comes from the system page by page, which takes longer than the operation. */
+/* Arrays whose last Array was freed. The next result of the same shape is written into one of them: the system maps
+   fresh memory of this size page by page, which takes longer than the operation. */
 enum { SPARE = 4, LEAST_BYTES = 1 << 17 };
 static struct { PyArrayObject *arrays[SPARE]; int next; } spare;
 
-/* Keep the array of an Array that goes, if nobody else has it; the reference is then the list's. */
+/* Keep the array of an Array that is freed, if it has no other reference; the list then owns the reference. */
 static int
 kept(PyObject *value)
 {
@@ -140,7 +140,7 @@ kept(PyObject *value)
     return 1;
 }
 
-/* A kept array of the shape and the dtype of another, or NULL; the reference is the caller's. */
+/* A kept array with the shape and the dtype of another, or NULL; the caller owns the reference. */
 static PyObject *
 like(PyArrayObject *x)
 {
@@ -189,7 +189,7 @@ memory_for(PyObject *x, PyObject *y)
 
 enum { ADD, SUB, MUL, TRUEDIV, SPARED };
 
-/* NumPy's result, in memory that was kept if there is some. */
+/* The result of NumPy, in kept memory if there is any. */
 static PyObject *
 computed(PyObject *x, PyObject *y, binaryfunc function, int which)
 {
@@ -252,7 +252,7 @@ in_place(PyObject *a, PyObject *b, binaryfunc function, int which)
 static PyObject *power(PyObject *a, PyObject *b) { return PyNumber_Power(a, b, Py_None); }
 static PyObject *power_in_place(PyObject *a, PyObject *b) { return PyNumber_InPlacePower(a, b, Py_None); }
 
-/* The order of Python's functions: trnpy/xp/_operators.py has the same. */
+/* The order of the Python functions, which must be the order in trnpy/xp/_operators.py. */
 enum {
     FLOORDIV = SPARED, MOD, POW, AND, OR, XOR, LSHIFT, RSHIFT, MATMUL,
     IADD, ISUB, IMUL, ITRUEDIV, IFLOORDIV, IMOD, IPOW, IAND, IOR, IXOR, ILSHIFT, IRSHIFT, IMATMUL,
@@ -380,7 +380,7 @@ view(PyObject *a, PyObject *step, PyObject *found)
     return (PyObject *)made;
 }
 
-/* The transpose of a small matrix, or of each of a stack; NULL without an error if Python is to decide. */
+/* The transpose of a small matrix, or of each matrix of a stack; NULL without an error if Python must decide. */
 static PyObject *
 turned(PyObject *a, int matrix)
 {
@@ -525,7 +525,7 @@ static PyTypeObject held_type = {
     .tp_weaklistoffset = offsetof(Held, weak),
 };
 
-/* Whether the names of arguments are among those that NumPy's function takes, and no argument is an Array. */
+/* Whether NumPy's function accepts all names of arguments, and no argument is an Array. */
 static int
 plain(Direct *self, PyObject *const *values, PyObject *names)
 {
@@ -571,7 +571,7 @@ direct_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *n
         Py_DECREF(values[i]);
     }
     if (found != NULL && PyArray_CheckExact(found) && (shared || PyArray_BASE((PyArrayObject *)found) != NULL))
-        Py_SETREF(found, PyArray_NewCopy((PyArrayObject *)found, NPY_KEEPORDER)); /* memory that may be an operand's */
+        Py_SETREF(found, PyArray_NewCopy((PyArrayObject *)found, NPY_KEEPORDER)); /* an operand may share the memory */
     return wrapped(found);
 }
 
@@ -651,7 +651,7 @@ static PyTypeObject direct_type = {
     .tp_getset = direct_attributes,
 };
 
-/* connect(Array, of, item, matmul, turned, ufuncs, slow, small): what the operators need of Python. */
+/* connect(Array, of, item, matmul, turned, ufuncs, slow, small): the Python objects that the operators need. */
 static PyObject *
 connect(PyObject *module, PyObject *args)
 {

@@ -98,12 +98,12 @@ def _cumulative(x: Array, function: Callable[..., Any], axis: int | None, dtype:
 
 
 def _accumulated(x: np.ndarray, *, function: Callable[..., Any], axis: int, dtype: Dtype, initial: bool) -> np.ndarray:
-    """np.cumsum or np.cumprod, after a 0 or a 1 with ``initial``."""
+    """np.cumsum or np.cumprod; with ``initial``, after a leading 0 or 1."""
     found: np.ndarray = function(x, axis=axis, dtype=dtype)
     if not initial:
         return found
     shape = list(found.shape)
-    shape[axis] = 1  # also of a number, of which NumPy makes one dimension
+    shape[axis] = 1  # also if x is a scalar, for which NumPy returns one dimension
     first = np.full(shape, 1 if function is np.cumprod else 0, found.dtype)
     return np.concatenate([first, found], axis=axis)
 

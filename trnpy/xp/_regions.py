@@ -1,8 +1,7 @@
-"""Products that a device computes together: operations that wait, as one call whose results stay there in between.
+"""Products that a device computes together: recorded operations as one call with device-resident intermediate results.
 
-A region is the matrix products of a graph, with the transposes, sums and factors among them, that need no other
-function in between. It is one call of trnpy: ``decide`` asks the model, a check looks at the results, and a fault means
-that NumPy computes them.
+A region is a set of matrix products of a graph that are connected only by transposes, sums and scalar factors. It is
+one call of trnpy: ``decide`` uses the model, a check tests the results, and after a fault NumPy computes them.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from trnpy.xp._held import Held
 if TYPE_CHECKING:
     from trnpy.xp._nodes import Node
 
-MOST_PATHS = 64  # from a result to the arrays it is made of: a check multiplies a vector along each
+MOST_PATHS = 64  # from a result to its arrays: a check multiplies a vector along each path
 MOST_STEPS = 256  # of a region
 PRODUCTS = frozenset({rows.matmul, rows.tensordot})
 SIGNS: Mapping[Any, float] = {np.add: 1.0, np.subtract: -1.0}
-Step = tuple[str, int, int, float]  # "matmul", "turn", "scale" or "sum" of two earlier values, and a factor
-MADE = ("matmul", "sum")  # others are forms of the same matrix
+Step = tuple[str, int, int, float]  # "matmul", "turn" (transpose), "scale" or "sum" of two earlier values, and a factor
+MADE = ("matmul", "sum")  # other steps are forms of the same matrix
 
 
 class Form(NamedTuple):
-    """A matrix that an engine has, transposed or not, times a factor that waits for a sum, or for the host."""
+    """A matrix in an engine, transposed or not, times a factor that a later sum or the host applies."""
 
-    made: int  # the number of the value that it was made as
+    made: int  # the number of the value that created the matrix
     turned: bool
     factor: float
 
@@ -80,7 +79,7 @@ class Products(Problem):
         return tuple(results)
 
     def _forms(self) -> list[Form]:
-        """Of each value, as what form of which matrix it is there."""
+        """The form of each value: the matrix, its transposition and its factor."""
         forms = [Form(i, False, 1.0) for i in range(len(self.arrays))]
         for at, (name, i, j, factor) in enumerate(self.steps, len(self.arrays)):
             made, turned, f = forms[i]
@@ -91,7 +90,7 @@ class Products(Problem):
         return forms
 
     def _stacks(self, engine: Engine) -> dict[int, np.ndarray]:
-        """Small products of arrays that no other step needs: those of one shape are one stack."""
+        """Small products of arrays that no other step needs; all products of one shape form a batch."""
         count, used = len(self.arrays), {x for _, i, j, _ in self.steps for x in (i, j)}
         alike: dict[Any, list[tuple[int, int, int]]] = {}
         for at, (name, i, j, _) in enumerate(self.steps, count):
@@ -107,7 +106,7 @@ class Products(Problem):
         return found
 
     def error(self, result: tuple[np.ndarray, ...]) -> float:
-        """The largest error of a result times a random vector, over the norms of all that it is made of."""
+        """The largest error of a result times a random vector, relative to the norms of its factors."""
         random = np.random.default_rng()
         sizes = [float(np.linalg.norm(a)) for a in self.arrays]
         for name, i, j, factor in self.steps:
@@ -175,16 +174,16 @@ products = accelerated(OP)
 
 @record(frozen=False)
 class Region:
-    """Nodes that follow one another, and the arrays that they are made of, as they are added."""
+    """Connected nodes and the arrays that they use, in the order in which they were added."""
 
     nodes: list[Node]
     steps: list[Step]
-    number: dict[int, int]  # of the value of each node, by id: 0, 1, ... of steps, -1, -2, ... of arrays
+    number: dict[int, int]  # of the value of each node, by id: 0, 1, ... for steps, -1, -2, ... for arrays
     leaves: list[Node]
-    paths: list[int]  # of each step
+    paths: list[int]  # number of paths of each step
 
     def take(self, node: Node, inputs: Sequence[Any]) -> bool:
-        """Add a node, if it is an operation of regions on matrices."""
+        """Add a node if it is an operation on matrices that regions support."""
         step = self._step(node, inputs)
         if step is None:
             return False
@@ -206,7 +205,7 @@ class Region:
         return self.number[id(x)]
 
     def _step(self, node: Node, inputs: Sequence[Any]) -> tuple[str, tuple[Node, ...], float] | None:
-        """What a node is here: the step, its operands, a factor."""
+        """The step of a node: its name, its operands and a factor."""
         if len(node.shape) != 2 or node.dtype.char not in "fdFD":
             return None
         if node.options and (node.function is not rows.tensordot or node.options != {"axes": 1}):
@@ -217,7 +216,7 @@ class Region:
         if node.function in PRODUCTS:
             return "matmul", matrices, 1.0
         inside = any(self.number.get(id(x), -1) >= 0 for x in matrices)
-        if node.function is np.matrix_transpose:  # of an array, too: products read it as it lies
+        if node.function is np.matrix_transpose:  # also of an array: products read it in its layout
             return "turn", matrices, 1.0
         if not inside:
             return None
@@ -245,12 +244,12 @@ class Region:
 
 
 def _nodes(inputs: Sequence[Any]) -> tuple[Node, ...]:
-    """The operands that are no numbers."""
+    """The operands that are not numbers."""
     return tuple([x for x in inputs if not isinstance(x, Number)])
 
 
 def _wanted() -> bool:
-    """Whether there is an engine that may compute regions: one that computes, not one whose times are modelled."""
+    """Whether there is an engine for regions: one that computes, and does not only model times."""
     policy = current_policy()
     if at_rest(policy):
         return False
@@ -262,14 +261,15 @@ def grouped(
     order: list[Node], same: Mapping[int, Node], kept: set[int]
 ) -> tuple[list[Node], dict[int, Region], set[int]]:
     """``order`` with the nodes of each region behind one another; the regions by the id of their first node; and the
-    ids of what they make for others, or for whoever keeps it.
+    ids of their values that other nodes or Arrays need.
 
-    Regions come in stages: what an operation of the host makes of one belongs to the next. Within a stage the host's
-    operations come first, then region after region. Without an engine there are none.
+    Regions come in stages: if the host computes with the result of a region, its result belongs to the next stage.
+    Within a stage the host's operations come first, then one region after another. If there is no engine, there are no
+    regions.
     """
     if sum(node.function in PRODUCTS for node in order) < 2 or not _wanted():
         return order, {}, kept
-    stages: dict[int, tuple[int, bool]] = {}  # of each node, and whether it is in a region
+    stages: dict[int, tuple[int, bool]] = {}  # stage of each node, and whether the node is in a region
     regions: list[list[Region]] = []  # by stage
     others: list[list[Node]] = []
     for node in order:

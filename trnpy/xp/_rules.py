@@ -1,7 +1,7 @@
-"""The shape and the dtype of a result before it is computed, and the errors that NumPy would raise then.
+"""The shape and the dtype of a result before it is computed, and the errors that NumPy would raise.
 
-A dtype is what NumPy returns for arrays of one element; an error is what it raises for arrays of the same shapes that
-have no memory of their own.
+The dtype comes from calling NumPy with arrays of one element; the error comes from calling it with broadcast arrays of
+the same shapes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ def _zero(dtype: np.dtype) -> np.ndarray:
 
 
 def outline(node: Operand) -> np.ndarray:
-    """An array of the node's shape and dtype in which all elements are one."""
+    """An array of the node's shape and dtype whose elements share one memory cell."""
     return np.broadcast_to(_zero(node.dtype), node.shape)
 
 
 @functools.lru_cache(maxsize=65536)
 def _probed(function: Callable[..., Any], kinds: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
-    """What ``function`` returns for arrays of one element: a dtype, or a tuple of them.
+    """The dtype of ``function`` for arrays of one element, or a tuple of dtypes.
 
-    A kind is a dtype and a number of dimensions, or a type of Python's scalars.
+    A kind is a dtype and a number of dimensions, or the type of a Python scalar.
     """
     ones = [kind(1) if isinstance(kind, type) else np.ones((1,) * kind[1], kind[0]) for kind in kinds]
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one element only, such as "Degrees of freedom <= 0"
+        warnings.simplefilter("ignore")  # warnings that only one element causes, such as "Degrees of freedom <= 0"
         found = function(*ones, **dict(options))
     return tuple([np.asarray(x).dtype for x in found]) if isinstance(found, tuple) else np.asarray(found).dtype
 
 
 def probed(function: Callable[..., Any], /, *inputs: Any, **options: Any) -> Any:
-    """The dtype, or the dtypes, of ``function`` of nodes and scalars; raises what NumPy raises for it."""
+    """The dtype, or the dtypes, of ``function`` of nodes and scalars; raises NumPy's error."""
     kinds = tuple([(x.dtype, len(x.shape)) if isinstance(x, (Node, np.ndarray)) else type(x) for x in inputs])
     return _probed(function, kinds, tuple(options.items()))
 
@@ -57,11 +57,11 @@ def _elementwise(function: Callable[..., Any], dtypes: tuple[Any, ...], options:
     return found
 
 
-SMALL_INTEGERS = range(128)  # those that every dtype holds
+SMALL_INTEGERS = range(128)  # every dtype can represent them
 
 
 def elementwise(function: Callable[..., Any], *inputs: Any, **options: Any) -> Operand:
-    """Broadcast operands, one element of each for one of the result."""
+    """A function of broadcast operands: each element of the result depends on one element of each operand."""
     if not recorded(inputs):
         return now(function, inputs, options)
     kinds: list[Any] = []
@@ -89,7 +89,7 @@ def _broadcast(function: Callable[..., Any], inputs: tuple[Any, ...], shapes: li
 
 
 def _fits(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Raise what NumPy raises for a scalar that the dtype does not hold, or that the function does not take."""
+    """Raise NumPy's error if the dtype cannot represent a scalar, or if the function does not accept it."""
     ones = [np.ones((), n.dtype) if isinstance(n, (Node, np.ndarray)) else n for n in inputs]
     with np.errstate(all="ignore"):
         function(*ones, **options)
@@ -106,7 +106,7 @@ def _cast(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 
 
 def known(x: Any) -> bool:
-    """Whether nothing is gained if a function of this operand, which is not elementwise, waits."""
+    """Whether recording a function of this operand that is not elementwise would gain nothing."""
     return not isinstance(x, Node) or (x.value is not None and Small.elements > 0 and resting())
 
 
@@ -124,7 +124,7 @@ def same_shape(function: Callable[..., Any], x: Operand, /, **options: Any) -> O
 
 
 def reduced(function: Callable[..., Any], x: Operand, axis: Any, keepdims: bool, **options: Any) -> Operand:
-    """One element for all along ``axis``; None: along all axes."""
+    """A reduction along ``axis``; None: along all axes."""
     options = {"axis": axis, "keepdims": keepdims, **options}
     if known(x) or not x.shape or 0 in x.shape:
         return at_once(function, x, **options)
@@ -198,7 +198,7 @@ def members(
     function: Callable[..., Any], inputs: tuple[Any, ...], shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
     **options: Any,
 ) -> tuple[Operand, ...]:  # fmt: skip
-    """The results of a function that has several."""
+    """The results of a function with several results."""
     if all(map(known, inputs)):
         return at_once(function, *inputs, **options)  # type: ignore[no-any-return]
     whole = record(function, inputs, options, (), np.dtype(object))

@@ -1,4 +1,4 @@
-"""Other shapes of Arrays, their order and sets of their elements."""
+"""Functions that reshape, join, sort and search Arrays, and sets of their elements."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
 @like(np.broadcast_arrays)
 def broadcast_arrays(*arrays: Array) -> list[Array]:
     shape = np.broadcast_shapes(*[np.shape(x) for x in arrays])
-    if all(np.shape(x) == shape for x in arrays):  # NumPy returns them as they are, so that they can be written
+    if all(np.shape(x) == shape for x in arrays):  # NumPy returns them unchanged and writable
         return [x if isinstance(x, Array) else array(node_of(x)) for x in arrays]
     return [view(np.broadcast_to, x, shape=shape) for x in arrays]
 
@@ -111,7 +111,7 @@ def _sorted(x: np.ndarray, *, axis: int, descending: bool, stable: bool) -> np.n
 
 
 def _order(x: np.ndarray, *, axis: int, descending: bool, stable: bool) -> np.ndarray:
-    """Indices in ascending or descending order; equal elements stay in theirs."""
+    """Indices that sort in ascending or descending order; equal elements keep their order."""
     if not descending:
         return np.argsort(x, axis=axis, stable=stable)
     turned = np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable)
@@ -130,7 +130,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
 
 @like(np.nonzero)
 def nonzero(x: Array, /) -> tuple[Array, ...]:
-    if not node_of(x).shape:  # for which NumPy 2.0 only warns
+    if not node_of(x).shape:  # NumPy 2.0 only warns in this case
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
     return tuple([array(node) for node in _rules.at_once(np.nonzero, node_of(x))])
 
@@ -152,7 +152,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
 
 
 def _ascending(x: np.ndarray) -> np.ndarray:
-    """The values of x in ascending order, once each. ``numpy.unique_values`` has them in no order since NumPy 2.3."""
+    """The distinct values of x in ascending order. ``numpy.unique_values`` does not sort since NumPy 2.3."""
     return np.unique(x, equal_nan=False)
 
 

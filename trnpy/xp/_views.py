@@ -1,4 +1,4 @@
-"""Views: which functions make them, what shape they have, and whether a reshape is one."""
+"""Views: the functions that create them, their shapes, and whether a reshape is a view."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trnpy.xp._evaluate import item
 from trnpy.xp._graph import record
 from trnpy.xp._nodes import Node
 
-Step = tuple[Callable[..., Any], Any]  # a function of NumPy that makes a view, with its options; or item, and an index
-_TAKES_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # 2.0 has no reshape that refuses to copy
+Step = tuple[Callable[..., Any], Any]  # a NumPy function that makes a view, and its options; or item, and an index
+_TAKES_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # reshape of NumPy 2.0 has no copy=False
 
 
 def real(a: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def _memory(dtype: np.dtype) -> np.ndarray:
 
 
 def pattern(shape: Sequence[int], dtype: np.dtype, steps: Sequence[Step]) -> np.ndarray:
-    """What the steps make of an array in C order. Only its shape, strides and flags mean something."""
+    """The result of the steps on an array in C order. Only its shape, strides and flags are meaningful."""
     strides, step = [], dtype.itemsize
     for n in reversed(shape):
         strides.append(step)

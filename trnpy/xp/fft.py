@@ -1,4 +1,4 @@
-"""The discrete Fourier transforms of the array API standard: NumPy's, computed on the host when they are called."""
+"""The discrete Fourier transforms of the array API standard: NumPy computes them on the host when they are called."""
 
 from __future__ import annotations
 

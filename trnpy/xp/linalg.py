@@ -1,4 +1,4 @@
-"""The linear algebra of the array API standard: the rows of numpy.linalg, recorded."""
+"""The linear algebra of the array API standard: the accelerated functions of numpy.linalg, recorded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SVDResult(NamedTuple):
 
 
 def _matrices(x: Any, function: Callable[..., Any], square: bool = True, **options: Any) -> Any:
-    """The node of a stack of matrices; NumPy's error for what is none."""
+    """The node of a stack of matrices; raises NumPy's error for other operands."""
     node = node_of(x)
     if len(node.shape) < 2 or (square and node.shape[-1] != node.shape[-2]):
         least = tuple([builtins.min(n, 1 + (i > 0)) for i, n in enumerate(node.shape)])
@@ -60,7 +60,7 @@ def _matrices(x: Any, function: Callable[..., Any], square: bool = True, **optio
 
 
 def _one(name: str, node: Any, shape: Shape, **options: Any) -> Array:
-    """One array from numpy.linalg's function."""
+    """The result of a numpy.linalg function that returns one array."""
     function = _ROWS.get(name) or getattr(np.linalg, name)
     if 0 in node.shape:
         return array(_rules.at_once(function, node, **options))
