@@ -44,14 +44,14 @@ from trnpy._settings.policy import REQUIRE, Policy, from_environment, unknown_va
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
 USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
 
-modules are imported and searched for names that a patch made after importing them would not reach; the
-runner patches before the program imports.  --probe launches every kernel, and small ones that show whether
-the hardware does what trnpy's products rest on, and keeps the outcome."""
+Modules are imported and searched for names that a later patch would not reach; the runner patches before
+the program imports.  --probe launches every kernel and runs self-tests of the hardware properties that the
+arithmetic relies on, and stores the results."""
 CALIBRATE = """usage: python -m trnpy calibrate [--kernels [--device neuron|simulator]]
 
-measures this host in under a minute, and keeps the rates for it.  --kernels chooses the tiles that kernels are
-compiled with, by the cost model (under three minutes) and on a device by launching the best few again (about half
-an hour, compiling included), and keeps them."""
+Measures this host in under a minute and stores its rates.  --kernels chooses and stores the tiles with which
+kernels are compiled: with the cost model (under three minutes) and, on a device, by launching the best few (about
+half an hour, including compilation)."""
 STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 DAY_S = 86400
 STALE_DAYS = 180  # age of a calibration after which microcode, BLAS or other load have probably changed
@@ -67,9 +67,9 @@ class Finding:
 
 
 def doctor(argv: list[str]) -> int:
-    """Print all findings. Returns 1 if anything is wrong, else 0.
+    """Print all findings. Returns 1 if anything is wrong, otherwise 0.
 
-    ``argv`` names modules to import, in which names that a patch would not reach are looked for.
+    ``argv`` names modules to import and search for names that a patch would not reach.
     """
     if argv[:1] == ["--probe"]:
         return _probe(argv[1:])
@@ -94,7 +94,7 @@ def doctor(argv: list[str]) -> int:
 
 
 def _probe(argv: list[str]) -> int:
-    """Probe the device that ``--device`` or the policy names. Returns 1 if a probe differs or there is no device."""
+    """Test the device that ``--device`` or the policy names. Returns 1 if a self-test fails or there is no device."""
     if not _names_device(argv):
         print(USAGE)
         return 2
@@ -118,7 +118,7 @@ def _device(what: str, argv: list[str]) -> Engine | None:
     if engine is not None and engine.executes and engine.hardware is not None:
         return engine
     reason = available()[1] or "this device computes on the host"
-    print(f"nothing to {what}: {reason} (--device simulator does it all)")
+    print(f"nothing to {what}: {reason} (--device simulator can run all of it)")
     return None
 
 
@@ -143,7 +143,7 @@ def _versions() -> Iterator[Finding]:
     cycles = os.environ.get(variable, unset)
     yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
     if not is_compiled():
-        without = "without a C compiler: each of a patched function costs a microsecond, not an eighth of one"
+        without = "without a C compiler: each call of a patched function costs 1 us instead of 1/8 us"
         yield Finding("small calls", f"installed {without}")
         yield Finding("a @ b", "runs in NumPy, neither accelerated nor counted: installed without a C compiler")
 
@@ -167,7 +167,7 @@ def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
 def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
     found = detect()
     yield Finding("device", ", ".join(found.nodes) if found.available else f"none: {found.missing}")
-    with contextlib.suppress(ValueError):  # said already
+    with contextlib.suppress(ValueError):  # reported already
         settings = from_environment(environ)
         try:
             engine = current_engine(settings)
@@ -194,7 +194,7 @@ def _faults(engine: Engine | None) -> Iterator[Finding]:
         for cause, count in (found.content or {}).items():
             yield Finding("faults", f"{machine}, {count:,} {cause}: {health.CAUSES[cause].then}", True)
         if found.content:
-            yield Finding("faults", f"counted in {health.path('neuron', machine)}; delete it to begin anew")
+            yield Finding("faults", f"counted in {health.path('neuron', machine)}; delete it to reset the count")
     if engine is not None and (said := engine.health.sentence()):
         yield Finding("faults", f"{engine.name}, in this process: {said}", bool(engine.health.causes))
 
@@ -312,7 +312,7 @@ def _tiles(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """Progress as a bar if rich is installed, else a line for each step."""
+    """Progress as a bar if rich is installed, otherwise a line for each step."""
     if importlib.util.find_spec("rich") is None:
         yield lambda what, fraction: print(f"{fraction:4.0%}  {what}", file=sys.stderr)
         return

@@ -12,7 +12,7 @@ from trnpy._cli.runner import changes
 from trnpy._patch.patch import patched
 from trnpy._report.ledger import profile
 
-FIRST = "# %%trnpy\n"  # in place of the magic's line, so that lines have the numbers that the cell shows
+FIRST = "# %%trnpy\n"  # replaces the magic's line, so that lines keep the numbers that the cell shows
 
 
 class _Parser(argparse.ArgumentParser):
@@ -21,7 +21,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _wrong(message: str) -> Exception:
-    """The error that IPython shows as one line."""
+    """An error that IPython shows as one line."""
     error: Exception = importlib.import_module("IPython.core.error").UsageError(f"%%trnpy: {message}")
     return error
 
@@ -32,8 +32,8 @@ def load(shell: Any) -> None:
     def trnpy(line: str, cell: str) -> None:
         """Run the cell with NumPy and SciPy patched, and show what ran where, why and how long.
 
-        %%trnpy [--device D] [--machine M] [--precision P] [--strict] [--force], as of `python -m trnpy`. Names that
-        earlier cells imported from NumPy and SciPy are patched, too, while the cell runs.
+        %%trnpy [--device D] [--machine M] [--precision P] [--strict] [--force], as for `python -m trnpy`. Names that
+        earlier cells imported from NumPy and SciPy are also patched while the cell runs.
         """
         __tracebackhide__ = True  # IPython leaves such frames out of tracebacks
         parser = _Parser(prog="%%trnpy", add_help=False, allow_abbrev=False)
@@ -42,7 +42,7 @@ def load(shell: Any) -> None:
             block = patched(rebind=True, **changes(parser.parse_args(line.split())))
         except ValueError as why:
             raise _wrong(str(why)) from None
-        with block, profile(f"Cell In[{_number(shell)}]") as ledger:  # which asks for the cell's settings
+        with block, profile(f"Cell In[{_number(shell)}]") as ledger:  # opened last: it reads the cell's settings
             try:
                 _run(shell, cell)
             finally:
@@ -52,12 +52,12 @@ def load(shell: Any) -> None:
 
 
 def _number(shell: Any) -> int:
-    """The number of the cell that runs. ``execution_count`` is the next one's in some releases of IPython."""
+    """The number of the running cell. In some releases of IPython ``execution_count`` is that of the next cell."""
     return len(shell.history_manager.input_hist_raw) - 1
 
 
 def _run(shell: Any, cell: str) -> None:
-    """Run a cell as IPython would; the value of a last expression is shown. Errors are the caller's."""
+    """Run a cell as IPython would, and show the value of a last expression. Errors propagate to the caller."""
     __tracebackhide__ = True
     text = shell.transform_cell(FIRST + cell)
     file = shell.compile.cache(text, _number(shell), raw_code=FIRST + cell)

@@ -1,4 +1,4 @@
-"""``python -m trnpy doctor --probe``: checks what products assume of the hardware, and each kernel against its twin."""
+"""``python -m trnpy doctor --probe``: self-tests of the hardware, and each kernel against its reference version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trnpy._nki.runtime import DeviceError
 
 Operands = tuple[Any, ...]
 SINGLE = 2.0**-24  # unit roundoff of float32
-N = 64  # columns of a probe
+N = 64  # columns of a self-test
 
 
 @record()
@@ -25,22 +25,22 @@ class Check:
     """One launch with a known result."""
 
     kernel: str  # name, as for Engine.kernel
-    assumes: str  # what is true of the hardware if the result is as expected
+    assumes: str  # the hardware property that an expected result shows
     operands: Callable[[], Operands]
     parameters: dict[str, Any] = field(default_factory=dict)
     allowed: float = 0.0  # relative error of each element
-    of_largest: bool = False  # the error is relative to the largest element, as for sums
+    of_largest: bool = False  # whether the error is relative to the largest element, as for sums
     answer: Callable[[Any], np.ndarray] = np.asarray  # converts the kernel's outputs to the array that is compared
     decides: str = ""  # the field of Facts that the outcome sets
 
 
 @record()
 class Outcome:
-    """A check, and what differs from its expected result; empty if nothing does."""
+    """A check, and a description of how its result differs from the expected one; empty if it does not."""
 
     check: Check
     differs: str
-    seconds: float  # of the first launch, compiling included
+    seconds: float  # duration of the first launch, including compilation
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -54,7 +54,7 @@ def _bfloat16(a: np.ndarray) -> np.ndarray:
 
 
 def _sums() -> Operands:
-    """Digits of 1024 rows, whose sums run up to 2^24 - 1 in the first columns and below in the others."""
+    """Digits of 1024 rows, with sums of exactly 2^24 - 1 in the first columns and smaller ones in the others."""
     a, b = _rng(1).integers(-128, 128, (1024, 128)), _rng(2).integers(-128, 128, (1024, N))
     a[:, : N // 2], b[:, : N // 2] = -128, -128
     a[-1, : N // 2], b[-1, : N // 2] = 127, 129  # 1023 x 2^14 + 2^14 - 1
@@ -154,14 +154,14 @@ def _digits() -> Operands:
 
 
 def _float64() -> Operands:
-    """The words of numbers of all signs and many exponents, with zeros."""
+    """float64 numbers as 32-bit words: both signs, many exponents, and zeros."""
     x = _rng(36).standard_normal((130, 70)) * 2.0 ** _rng(37).integers(-70, 70, (130, 70))
     x[::7, ::5] = 0
     return (x.view(np.int32),)
 
 
 def _integers() -> Operands:
-    """Integers of three words of many sizes and both signs, some of them zero, and exponents."""
+    """Integers of three 32-bit words, of many sizes and both signs, some of them zero; and exponents."""
     bits, size = _rng(38).integers(0, 96, (130, 70)), _rng(39).integers(0, 2**32, (3, 130, 70))
     words = [np.clip(bits - 32 * w, 0, 32) for w in range(3)]
     v = np.stack([x & ((1 << b) - 1) for x, b in zip(size, words, strict=True)])
@@ -171,13 +171,13 @@ def _integers() -> Operands:
 
 
 def _words_and_digits() -> Operands:
-    """Integers of two words an element, digits to multiply them with, and magnitudes of both."""
+    """Integers of two words per element, digits to multiply them with, and magnitudes of both."""
     words, digits = _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
     return words, digits, *(_bfloat16(np.abs(x)) for x in _normal(36, words.shape[1:], digits.shape[1:]))
 
 
 def _two_of_words() -> Operands:
-    """Integers of two matrices, two words an element."""
+    """Two matrices of integers with two words per element."""
     x, y = _rng(35).integers(-(2**31), 2**31, (2, 2, 130, 140), dtype=np.int64).astype(np.int32)
     return x, y
 
@@ -189,7 +189,7 @@ def _triangular() -> Operands:
 
 
 def _iterated() -> Operands:
-    """A symmetric matrix of norm below 1, and coefficients of two steps towards its sign."""
+    """A symmetric matrix of norm below 1, and the coefficients of two iterations for its matrix sign."""
     (a,) = _normal(24, (150, 150))
     return (a + a.T) / 40, np.array([[1.5, -0.5, 0], [1.75, -1, 0.25]], np.float32)
 
@@ -202,13 +202,13 @@ def _rotated() -> Operands:
 
 
 def _subspace() -> Operands:
-    """Such a matrix and itself as operator, a block of norm below 1, and coefficients."""
+    """The matrix of `_iterated` twice, also as operator, a block of norm below 1, and coefficients."""
     h, coefficients = _iterated()
     return h, h, _normal(25, (150, 40))[0] / 20, coefficients, coefficients
 
 
 def _block_rows(name: str) -> Operands:
-    """Two block rows of three tiles, and the rows of X that they meet; or their elements, gathered."""
+    """Two block rows of three tiles and the rows of X that they multiply; or their elements, gathered."""
     tiles, x = _normal(23, (5 * 128, 128), (3 * 128, N))
     left, right = (_rng(seed).integers(0, most, (1, 6)).astype(np.int32) * 128 for seed, most in ((24, 5), (25, 3)))
     if name == "bsr":
@@ -237,7 +237,7 @@ def _whole_digits(*shapes: tuple[int, ...]) -> Operands:
 
 
 def _system(count: int) -> Operands:
-    """A positive definite tile, a right-hand side, and what iterations that start there are given."""
+    """A positive definite tile, a right-hand side, and the other operands of iterations that start there."""
     a = np.eye(128, dtype=np.float32) + np.float32(0.01) * sum(x + x.T for x in _normal(31, (128, 128)))
     tiles, row_of = np.zeros((8 * 128, 16 * 128), np.float32), np.full((128, 1), -1, np.float32)
     tiles[:128, :128], row_of[0] = a, 0
@@ -247,9 +247,9 @@ def _system(count: int) -> Operands:
     return (tiles, np.zeros((128, 1), np.int32), row_of, none, *start, size * np.float32(1e-12))
 
 
-K = 140  # of the small products below: more than one tile, and an edge
+K = 140  # inner dimension of the small products below: more than one tile, with an edge
 SUMS = 2 * K * SINGLE  # any order of summation
-# Every kernel that products launch, at a size with edges, against its twin.
+# Every kernel that products launch, at a size with edges, against its reference implementation.
 KERNELS = (
     Check("matmul", "", lambda: _normal(15, (130, K), (K, 150)), allowed=SUMS, of_largest=True),
     Check(
@@ -319,13 +319,13 @@ KERNELS = (
 
 
 def answer(engine: Engine, check: Check) -> np.ndarray:
-    """What a check compares, of an engine's launch; the host's engine runs the twin."""
+    """The array that a check compares, after a launch on ``engine``; the host engine runs the reference version."""
     outputs = engine.kernel(check.kernel, *check.operands(), **check.parameters)
     return check.answer(tuple(map(engine.get, outputs)) if isinstance(outputs, tuple) else engine.get(outputs))
 
 
 def run(engine: Engine, check: Check) -> Outcome:
-    """Launch one check and compare it with the twin on the host. An error of the device is an outcome as well."""
+    """Launch one check and compare it with the reference implementation. A device error is also an outcome."""
     began = time.perf_counter()
     try:
         got = answer(engine, check)
@@ -336,7 +336,7 @@ def run(engine: Engine, check: Check) -> Outcome:
 
 
 def difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
-    """Which elements differ by more than the check allows; "" if none does."""
+    """A sentence about the elements that differ by more than the check allows; "" if there are none."""
     if got.shape != expected.shape:
         return f"shape {got.shape} instead of {expected.shape}"
     ours, theirs = got.astype(np.float64), expected.astype(np.float64)
@@ -358,7 +358,7 @@ ALL = (*PROBES, *KERNELS)
 
 
 def probe(engine: Engine) -> Iterator[Outcome]:
-    """All probes, and then each kernel against its twin."""
+    """All self-tests, and then each kernel against its reference implementation."""
     for check in ALL:
         yield run(engine, check)
 

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import NoReturn
 
-STARTS = ("-", "-m", "-c")  # what may stand before a program in place of a file
+STARTS = ("-", "-m", "-c")  # arguments that can start a program in place of a file
 
 
 class Ended:
@@ -25,7 +25,7 @@ class Ended:
 
 
 def run_standard_input(args: list[str]) -> None:
-    """As ``python args``, which are "-" and its arguments, or none."""
+    """As ``python args``; ``args`` is empty, or "-" and its arguments."""
     sys.argv = args or [""]
     _search("")
     _run(_standard_input)
@@ -53,13 +53,13 @@ def run_code(source: str, args: list[str]) -> None:
     """As ``python -c source args``."""
     sys.argv = ["-c", *args]
     _search("")
-    if sys.version_info >= (3, 13):  # which shows the lines of -c in tracebacks
+    if sys.version_info >= (3, 13):  # these versions show the lines of -c in tracebacks
         linecache.cache["<string>"] = len(source), None, source.splitlines(keepends=True), "<string>"
     _run(lambda: (_compile(source.encode(), "<string>"), _main()))
 
 
 def _search(first: str) -> None:
-    """Make ``first`` the first place from which the program imports."""
+    """Make ``first`` the first place on the program's import path."""
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
 
@@ -113,7 +113,7 @@ def _standard_input() -> tuple[types.CodeType, types.ModuleType]:
         sys.modules["__main__"] = main
         import code
 
-        with contextlib.suppress(ImportError):  # of a Python that was built without readline
+        with contextlib.suppress(ImportError):  # this Python was built without readline
             import readline
             import rlcompleter
 
@@ -134,7 +134,7 @@ def _located(name: str) -> tuple[types.CodeType, types.ModuleType]:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as why:
         if why.name is None or not f"{parent}.".startswith(f"{why.name}."):
-            raise  # the package was found, and imports a module that was not
+            raise  # the package was found, but a module that it imports was not
         _refuse(f"Error while finding module specification for {name!r} (ModuleNotFoundError: {why})")
     if spec is not None and spec.submodule_search_locations is not None:
         main = f"{name}.__main__"
@@ -143,7 +143,7 @@ def _located(name: str) -> tuple[types.CodeType, types.ModuleType]:
 
 
 def _load(name: str, missing: str) -> tuple[types.CodeType, types.ModuleType]:
-    # importlib.util.find_spec("__main__") would look at the loaded __main__, which is trnpy's and has no spec.
+    # importlib.util.find_spec("__main__") would return the spec of the loaded __main__: trnpy's, which has none.
     spec = importlib.machinery.PathFinder.find_spec(name) if name == "__main__" else importlib.util.find_spec(name)
     if spec is None:
         _refuse(missing)
@@ -159,7 +159,7 @@ def _load(name: str, missing: str) -> tuple[types.CodeType, types.ModuleType]:
 
 
 def refuse(message: str) -> NoReturn:
-    """End with one line of trnpy's: the command line or a setting is wrong."""
+    """Exit with a one-line message: the command line or a setting is wrong."""
     print(f"trnpy: {message}", file=sys.stderr)
     raise SystemExit(2)
 

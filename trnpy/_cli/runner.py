@@ -30,12 +30,12 @@ DELEGATED = {
     "lint": ("trnpy._cli.simulate", "check the source of NKI kernels"),
     "simulate": ("trnpy._cli.simulate", "run NKI kernels on the simulator"),
     "chem": ("trnpy.chem.cli", "quantum chemistry"),
-    "blocks": ("trnpy.sparse.cli", "how a sparse matrix falls into blocks"),
+    "blocks": ("trnpy.sparse.cli", "show the block structure of a sparse matrix"),
 }
 
 
 class Options:
-    """The runner's options, with the values that they have if they are not given."""
+    """The runner's options and their default values."""
 
     device: str | None = None
     machine: str | None = None
@@ -47,7 +47,7 @@ class Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Returns the exit status, or raises what the program raised."""
+    """Run the command line. Returns the exit status, or raises the program's exception."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and (command := _command(argv[0])) is not None:
         return _carried_out(command, argv)
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_misspelt(name: str) -> None:
-    """Exit with one line if ``name``, which is no file, is nearly a command."""
+    """Exit with one line if ``name``, which is not a file, resembles a command."""
     import difflib
 
     if name.isalpha() and (near := difflib.get_close_matches(name, _commands(), 1)):
@@ -94,7 +94,7 @@ def _refuse_misspelt(name: str) -> None:
 
 
 def _over_ranks(ranks: int, options: list[str], program: list[str]) -> int:
-    """Run the command line in so many processes; returns the exit status."""
+    """Run the command line in ``ranks`` processes; returns the exit status."""
     from trnpy.dist._launch import run
 
     if launched() > 1:
@@ -108,9 +108,9 @@ def _over_ranks(ranks: int, options: list[str], program: list[str]) -> int:
 
 
 def _commands() -> dict[str, str]:
-    """What this version can do besides running programs."""
+    """The available commands with their descriptions."""
     own = {
-        "doctor": "say what is installed, what is set and what is wrong; exit status 1 if anything is",
+        "doctor": "report versions, settings, devices and problems; exit status 1 if there is a problem",
         "calibrate": "measure this host once, in under a minute; with --kernels choose the tiles of kernels",
     }
     return own | {name: what for name, (module, what) in DELEGATED.items() if _exists(module)}
@@ -119,7 +119,7 @@ def _commands() -> dict[str, str]:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
@@ -134,7 +134,7 @@ def _command(name: str) -> Command | None:
 
 
 def _carried_out(command: Command, argv: list[str]) -> int:
-    """Run a command and return its exit status. Files that cannot be read or written end it with one line."""
+    """Run a command and return its exit status. If a file cannot be read or written, exit with one line."""
     try:
         status = command(argv[1:])
         sys.stdout.flush()
@@ -142,14 +142,14 @@ def _carried_out(command: Command, argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more at exit
         return 1
     except OSError as why:
-        if launched() > 1:  # trnpy.dist ends all ranks after an exception, and says on which it was
+        if launched() > 1:  # trnpy.dist ends all ranks after an exception, and names the rank
             raise
         raise SystemExit(f"trnpy {argv[0]}: {why}") from None
     return status
 
 
 def changes(options: Any) -> dict[str, Any]:
-    """The fields of the policy that the options of ``settings`` changed."""
+    """The policy fields that the options of ``settings`` change."""
     named: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
     named |= {"fallback": "raise" if options.strict else None, "force": options.force or None}
     return {name: value for name, value in named.items() if value is not None}
@@ -164,7 +164,7 @@ def _settle(options: Options) -> None:
     try:
         if changed := changes(options):
             policy = replace(policy, **changed)
-        if policy.device not in ("auto", "none"):  # neither is ever an error, and the first call that is not small asks
+        if policy.device not in ("auto", "none"):  # these cannot fail, so the first call that is not small opens them
             _open(policy)
     except ValueError as why:
         _program.refuse(f"--{why}")
@@ -173,12 +173,12 @@ def _settle(options: Options) -> None:
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             _program.refuse(f"--{option} {path}: expected a file in a directory that exists")
     set_process_policy(policy)
-    for complaint in unknown_variables(os.environ) if first() else ():  # of the ranks
+    for complaint in unknown_variables(os.environ) if first() else ():  # only the first rank prints
         _print(complaint)
 
 
 def _print(line: str) -> None:
-    """``line`` to standard error, if there is one: print() would take standard output instead."""
+    """Print ``line`` to standard error; if there is none, nothing: print() would use standard output instead."""
     if sys.stderr is not None:
         print(f"trnpy: {line}", file=sys.stderr)
 
@@ -195,7 +195,7 @@ def _open(policy: Policy) -> None:
 
 
 def _title(program: Sequence[str], arguments: bool) -> str:
-    """The name of the run in its reports, without arguments unless asked: these may hold passwords."""
+    """The name of the run in its reports; it omits the arguments, which may hold passwords, unless requested."""
     named = 2 if program[0] == "-m" else 1
     left_out = len(program) - named
     if arguments or not left_out:
@@ -222,13 +222,13 @@ def _record(options: Options, title: str) -> None:
             _of_ranks(ledger)
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed, broken or None
             sys.stdout.flush()
-        if first():  # of the ranks
+        if first():  # only the first rank reports
             failures = filter(None, [_written(path, write) for path, write in files])
-            if sys.stderr is not None:  # print() would take stdout instead
+            if sys.stderr is not None:  # print() would use stdout instead
                 _say(ledger, options, failures)
         if _program.Ended.interrupted:
-            # Python dies of SIGINT if the last string that exec ran ended with KeyboardInterrupt. The dataclasses of
-            # rich have run others since.
+            # Python exits through SIGINT if the last string passed to exec raised KeyboardInterrupt. Importing rich
+            # has passed other strings to exec since, for its dataclasses.
             with contextlib.suppress(KeyboardInterrupt):
                 exec("raise KeyboardInterrupt")
 
@@ -237,14 +237,14 @@ def _record(options: Options, title: str) -> None:
 
 
 def _shared(comm: Ranks, ledger: _ledger.Ledger) -> None:
-    """Give the first rank's ledger what those of all ranks say."""
+    """Collect the records of all ranks in the first rank's ledger."""
     from trnpy.dist._collectives import report
 
     report(comm, ledger)
 
 
 def _of_ranks(ledger: _ledger.Ledger) -> None:
-    """The same for ranks of a program that uses mpi4py, not trnpy.dist."""
+    """As `_shared`, for the ranks of a program that uses mpi4py and not trnpy.dist."""
     from trnpy._report.ranks import parsed, payload
     from trnpy.dist._start import gathered
 
@@ -252,7 +252,7 @@ def _of_ranks(ledger: _ledger.Ledger) -> None:
 
 
 def _written(path: Path, write: Callable[[Path], None]) -> str:
-    """Write the report to ``path``; returns what went wrong, or an empty string."""
+    """Write the report to ``path``; returns an error message, or an empty string."""
     try:
         write(path)
     except OSError as why:
@@ -265,7 +265,7 @@ def _say(ledger: _ledger.Ledger, options: Options, failures: Iterable[str]) -> N
         print(f"trnpy: {failure}", file=sys.stderr)
     if not options.no_report and ledger.tallies:
         _ledger.print_report(ledger, sys.stderr)
-    elif not (options.no_report or _program.Ended.raised):  # which says nothing of a program that did not start
+    elif not (options.no_report or _program.Ended.raised):  # a program that failed may have made no calls yet
         for said in (NOTHING_CALLED, *_seen(ledger)):
             print(f"trnpy: {said}", file=sys.stderr)
     if options.verbose:
@@ -274,7 +274,7 @@ def _say(ledger: _ledger.Ledger, options: Options, failures: Iterable[str]) -> N
 
 
 def _seen(ledger: _ledger.Ledger) -> list[str]:
-    """What is to be said of work that no patch sees."""
+    """Sentences about work that patches do not reach."""
     if not ledger.samples.seconds:
         return []
     from trnpy._report.text import past_patch
@@ -327,10 +327,10 @@ class _Once:
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call ``action`` after package ``name`` has been imported; at once if it has been already.
+    """Call ``action`` after package ``name`` has been imported, or at once if it has been already.
 
-    This takes an import hook. Importing PySCF for every program would take a second; searching the program for the
-    word "pyscf" would miss indirect imports; and a check at each call would come after names have been imported. The
+    This needs an import hook. Importing PySCF for every program would take a second, searching the program for the
+    word "pyscf" would miss indirect imports, and a check at each call would come after names have been imported. The
     hook acts on one name, once, and then removes itself.
     """
     if name in sys.modules:

@@ -1,4 +1,4 @@
-"""The commands ``python -m trnpy lint`` and ``python -m trnpy simulate``, which are nkisim's."""
+"""The commands ``python -m trnpy lint`` and ``python -m trnpy simulate``, which run nkisim's."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from nkisim import cli
 
 
 def main(argv: list[str]) -> int:
-    """Carry out the command line of nkisim; see ``nkisim.cli.main``."""
+    """Run the command line of nkisim; see ``nkisim.cli.main``."""
     return cli.main(argv, prog="python -m trnpy")

@@ -1,6 +1,7 @@
-"""``python -m trnpy calibrate --kernels``: the best tiles for each kernel, dtype and bucket of shapes.
+"""``python -m trnpy calibrate --kernels``: the best tiles for each kernel, dtype and shape bucket.
 
-The cost model prices every choice of tiles. If there is a device, the best few are launched, and the fastest counts.
+The cost model predicts the time of every choice of tiles. If there is a device, the best few are launched and the
+fastest is chosen.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from trnpy._nki.runtime import DeviceError
 
 CUBES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048, 4096))
 PANELS = ((256, 2048, 2048), (2048, 256, 2048), (2048, 2048, 256))
-DIGITS = 7  # of float64, unless the elements of a row differ by many orders of magnitude
+DIGITS = 7  # digits of float64, unless the elements of a row differ by many orders of magnitude
 LONG = 8  # digits of int64
-BEST = 3  # choices, the best by the model, that are launched on a device
-REPEATS = 3  # the fastest counts
+BEST = 3  # number of choices, the fastest according to the model, that are launched on a device
+REPEATS = 3  # launches of each choice; the fastest counts
 MARGIN = 1.01  # another choice must be this many times faster than the default
 MODELLED_BUDGET_S = 150.0  # without a device
-DEVICE_BUDGET_S = 1800.0  # with a device, where every choice must be compiled
+DEVICE_BUDGET_S = 1800.0  # with a device, for which every choice must be compiled
 
 
 @record()
 class Case:
-    """One kernel with a format of operands and a bucket of shapes."""
+    """One kernel with a format of operands and a shape bucket."""
 
     kernel: str  # key of the stored choice; its first word is the name of the kernel
     form: str
@@ -103,7 +104,7 @@ def cases(machine: Hardware) -> list[Case]:
 
 
 def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
-    """Seconds on a device by the cost model of the simulator."""
+    """Seconds on a device according to the simulator's cost model."""
     from nkisim.price.cost import price
     from nkisim.run.launch import Specification, run
     from trnpy._nki.simulated import kernel
@@ -127,7 +128,7 @@ def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
 
 
 def choose(case: Case, engine: Engine) -> tuning.Choice:
-    """The best tiles by the model or, if the engine has a device, by launches of the best few.
+    """The best tiles according to the model or, if the engine has a device, to launches of the best few.
 
     Raises DeviceError if the device fails with all of them.
     """
@@ -157,7 +158,7 @@ def budget_s(engine: Engine) -> float:
 def calibrate(
     engine: Engine, say: Callable[[str], None], progress: Callable[[str, float], None], seconds: float
 ) -> tuple[int, int]:
-    """Choose, store and report tiles until ``seconds`` have passed. Returns the cases done, and all cases."""
+    """Choose, store and report tiles until ``seconds`` have passed. Returns the numbers of cases done and of all."""
     work = cases(engine.machine)
     total, done, count = sum(case.flops for case in work), 0.0, 0
     deadline = time.perf_counter() + seconds
