@@ -43,7 +43,7 @@ OTHER = [
     "tests/_report/test_reasons.py", "tests/_cli/test_runner.py", "tests/_cli/test_program.py",
     "tests/_cli/test_doctor.py", "tests/_cli/test_timings.py", "tests/_engine/test_tuning.py",
 ]  # fmt: skip
-TORCH = ["tests/_nki/test_device.py", "tests/simulator/test_authors.py", "tests/sparse/test_masks.py"]
+TORCH = ["tests/_nki/test_device.py", "tests/simulator/test_authors.py", "tests/sparse/test_torch_bridge.py"]
 NO_SOLUTION = re.compile("no .*wheels|unsatisfiable|no solution|no matching distribution|conflicting", re.IGNORECASE)
 NOT_FOUND = "no such Python on PATH"
 

@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--machine", choices=sorted(MACHINES), default="trn2", help="of the table by structure")
     p.add_argument("--columns", type=int, default=128, help="of X, in the same")
     options = p.parse_args(argv)
-    gate("tests/_nki/kernels/test_bsr_spmm.py", "tests/sparse/test_device_products.py")
+    gate("tests/_nki/kernels/test_bsr_spmm.py", "tests/sparse/test_sparse_device.py")
     header(f"sparse products on a device, modelled within a factor of {ERROR_FACTOR:g}")
     heads = (
         "order",

@@ -12,7 +12,7 @@ import nkisim
 import trnpy
 
 ROOT = pathlib.Path(__file__).parents[2]
-SAMPLE = ("_einsum/test_half.py", "linalg/test_eigh.py", "sparse/test_blocks.py")
+SAMPLE = ("_einsum/test_half.py", "linalg/test_eigh.py", "sparse/test_tiles.py")
 WHOLE = ("_einsum", "linalg", "sparse")
 
 USES = """

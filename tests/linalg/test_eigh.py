@@ -1,7 +1,6 @@
 """Eigenproblems on the device path: identities and LAPACK-grade errors, on spectra that break others."""
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from trnpy._engine.engines import engine
 from trnpy._report.instance_cost import REDUCED_CORES
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
-from trnpy.linalg import _matrices, _refinement
+from trnpy.linalg import _matrices
 
 U = 2.0**-53
 
@@ -144,16 +143,6 @@ def test_few_pairs_are_predicted_at_lapacks_time_for_values():
     assert few == values < 0.8 * some
 
 
-@pytest.mark.parametrize("name", ["eigh", "svd", "pinvh", "inv_sqrtm"])
-def test_a_precision_that_does_not_refine_launches_nothing(name):
-    """It took eight refinements to find out."""
-    function, a = getattr(trnpy.linalg, name), positive(40, "f8", 1e2)
-    with trnpy.policy(device="simulator", precision="fp32", force=True, fallback="raise"), trnpy.trace() as log:
-        function(a)
-    assert (log[0].on_device, log[0].reason, log[0].launches) == (False, Reason.POLICY, ())
-    assert "fp32" in log[0].detail
-
-
 def test_eigvalsh_is_eighs_values():
     a = hermitian("random", 129, "f8")
     np.testing.assert_array_equal(forced(a, name="eigvalsh"), forced(a)[0])  # the same products by the same library
@@ -214,50 +203,6 @@ def test_products_are_counted(dtype, iterations):
     with engine(RecordingEngine()) as e, trnpy.policy(force=True):
         trnpy.linalg.eigh(hermitian("random", 129, "f8").astype(dtype))
     assert len([s for s in e.shapes if s == (129, 129, 129)]) <= 4 * iterations + 1
-
-
-class _Slips(RecordingEngine):
-    """Products that the caller does not have proved err by ``error`` of their largest entry."""
-
-    error = 1e-5
-
-    def matmul(self, a, b, *, proved=True, **options):
-        c = super().matmul(a, b, **options)
-        if not proved:
-            self.slips += 1
-            c.array[3, 5] += self.error * np.abs(c.array).max()
-        return c
-
-    slips = 0
-
-
-@pytest.mark.parametrize("family", ["random", "clustered 1e-10", "laplacian"])
-def test_a_fault_in_an_early_iteration_leaves_the_result_as_accurate(family):
-    a = hermitian(family, 129, "f8")
-    with engine(_Slips()) as e, trnpy.policy(force=True), trnpy.trace() as log:
-        w, x = trnpy.linalg.eigh(a)
-    assert e.slips >= 4 and log[0].on_device, log
-    check(a, w, x)
-
-
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-@pytest.mark.parametrize("family", ["random", "clustered 1e-10"])
-def test_passes_in_threads_are_as_accurate(family, dtype, monkeypatch):
-    names, groups = set(), []
-
-    def noted(pieces, work, count, original=_matrices.in_threads):
-        groups.append(min(len(pieces), count))
-        return original(pieces, lambda p: names.add(threading.current_thread().name) or work(p), count)
-
-    for module in (_matrices, _refinement):
-        monkeypatch.setattr(module, "in_threads", noted)
-    monkeypatch.setattr(_matrices, "THREADED", 0)
-    monkeypatch.setattr(_matrices, "STRIP", 129 * 8)
-    monkeypatch.setattr(_matrices, "threads", lambda: 3)
-    monkeypatch.setattr(_refinement, "SQUARE", 32)
-    a = hermitian(family, 129, dtype)
-    check(a, *forced(a))
-    assert max(groups) > 1 and names and all(name.startswith("trnpy pass") for name in names)
 
 
 @pytest.mark.parametrize("count, gain", [(1, 1.0), (REDUCED_CORES, 1.15)])

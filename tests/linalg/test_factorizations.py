@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import positive
-from linalg.rows import DTYPES, LAYOUTS, NUMPY, PLAIN_INV, ROWS, both, eps, general, norm, takes
+from linalg.rows import DTYPES, LAYOUTS, PLAIN_INV, ROWS, both, eps, general, norm, takes
 from nkisim.hardware import MACHINES
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason
@@ -55,23 +55,6 @@ def test_stacks_and_large_matrices_go_where_the_model_says_they_pay(name, launch
     op = getattr(trnpy.linalg, name).__trnpy_op__
     work = work_of(op.prepare(np.broadcast_to(np.float32(0), (64, 256, 256))))
     assert work.tally(MACHINES["trn2"], trnpy.Policy()).launched == launches  # for all matrices together
-
-
-def test_stacks_of_panels_are_the_hosts():
-    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
-        trnpy.linalg.det(np.ones((3, 100, 100)) + np.eye(100))
-        NUMPY["cholesky"](np.ones((3, 100, 100)) + np.eye(100))
-    assert all(d.reason is Reason.LAYOUT and "panels" in d.detail for d in log)
-
-
-def test_less_crosses_the_link_than_the_whole_trailing_matrix_at_every_panel():
-    n, panels = 4096, 4096 // 128
-    a = np.broadcast_to(0.0, (n, n))
-    for name, share in (("cholesky", 5), ("lu_factor", 3)):
-        op = getattr(trnpy.linalg, name).__trnpy_op__
-        tally = work_of(op.prepare(a)).tally(MACHINES["trn2"], trnpy.Policy())
-        words = 12 * n * n * panels / 3  # of a product of digits, for each element
-        assert tally.bytes_out < words / share
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 from doubles import FaultyEngine, Float32Engine, RecordingEngine, RoundingEngine
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import TO_SINGLE, hermitian, orthogonal
-from linalg.rows import DTYPES, LAYOUTS, eps, forced, gaussian, norm, t
+from linalg.rows import eps, forced, gaussian, norm, t
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _svd
@@ -169,30 +167,6 @@ def test_on_the_simulator(family):
     check(a, u, s, vh, known)
 
 
-def test_numpys_rows_have_numpys_types():
-    a = gaussian((70, 50), "c16")
-    result = forced("numpy.linalg.svd", a)
-    assert type(result) is type(np.linalg.svd(a))
-    check(a, result.U, result.S, result.Vh)
-    values = forced("numpy.linalg.svdvals", a)  # perhaps by another method
-    np.testing.assert_allclose(values, result.S, rtol=16 * np.finfo(float).eps)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 30), st.integers(1, 30), st.sampled_from(DTYPES), st.sampled_from(sorted(LAYOUTS)),
-    st.booleans(), st.integers(0, 99),
-)  # fmt: skip
-def test_any_shape_and_layout(m, n, dtype, layout, full, seed):
-    a = LAYOUTS[layout](gaussian((m, n), dtype, seed).astype(dtype))
-    kept = a.copy()
-    a.flags.writeable = False
-    with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
-        u, s, vh = trnpy.linalg.svd(a, full_matrices=full)
-    assert log[0].on_device
-    check(kept, u, s, vh)
-
-
 def test_a_wrong_product_is_never_returned():
     a = gaussian((100, 80), "f8")
     for e in (Float32Engine(), FaultyEngine("wrong"), FaultyEngine("nan")):
@@ -200,15 +174,6 @@ def test_a_wrong_product_is_never_returned():
             s = trnpy.linalg.svdvals(a)
         assert not log[0].on_device
         np.testing.assert_array_equal(s, scipy.linalg.svdvals(a))
-
-
-def test_bases_beyond_lapacks_integers_are_scipys_to_refuse():
-    a = np.broadcast_to(np.zeros(1), (2, 50000))
-    with engine(RecordingEngine()), trnpy.policy(force=True):
-        decision = trnpy.explain(trnpy.linalg.svd, a)
-    assert decision.reason is Reason.LAYOUT and not decision.on_device
-    with engine(RecordingEngine()), trnpy.policy(force=True), pytest.raises(ValueError, match="integer overflow"):
-        trnpy.linalg.svd(a)
 
 
 def test_products_are_counted():

@@ -1,4 +1,4 @@
-"""The picture of a matrix' blocks and the command that draws it; orders that bring near points together."""
+"""The picture of a matrix' blocks and the command that draws it."""
 
 import re
 
@@ -108,31 +108,3 @@ def test_the_command_says_what_is_wrong_in_one_line(argv, says, tmp_path, capsys
         runner.main(["blocks", *(a.format(tmp_path) for a in argv)])
     said = capsys.readouterr().err
     assert stop.value.code == 2 and says in said and said.count("\n") == 1 and said.startswith("trnpy blocks: ")
-
-
-def test_the_curve_visits_a_quadrant_before_the_next():
-    points = np.array([(x, y) for x in range(4) for y in range(4)], float)
-    order = trnpy.sparse.morton_order(points)
-    assert sorted(order) == list(range(16))
-    for quarter in np.split(points[order], 4):
-        assert (np.ptp(quarter, axis=0) == 1).all()
-
-
-def test_the_curve_makes_a_screened_cluster_denser():
-    rng = np.random.default_rng(0)
-    points = rng.random((4000, 3))
-    near = scipy.spatial.cKDTree(points).sparse_distance_matrix(scipy.spatial.cKDTree(points), 0.1).tocsr()
-    a = trnpy.sparse.csr_array(near)
-    by_chance, along = block_analysis(a).blocks, block_analysis(a, order=trnpy.sparse.morton_order(points)).blocks
-    assert along.nnz == by_chance.nnz and along.count < by_chance.count / 2
-
-
-@pytest.mark.parametrize("points", [np.ones(3), np.ones((3, 0)), [[np.nan, 1]], np.ones((2, 63))])
-def test_points_that_have_no_curve(points):
-    with pytest.raises(ValueError, match="points"):
-        trnpy.sparse.morton_order(points)
-
-
-def test_no_points_and_equal_points_keep_their_order():
-    assert len(trnpy.sparse.morton_order(np.empty((0, 2)))) == 0
-    assert np.array_equal(trnpy.sparse.morton_order(np.ones((5, 2))), np.arange(5))

@@ -330,7 +330,7 @@ def test_a_failing_device_costs_a_warning_and_no_result(fault):
 
 # --- what a published package got wrong, on engines; the numbers are those of docs/comparison.md#known-failures -------
 # 4 to 6, screening: tests/chem/test_schwarz.py. 7 to 11, masks and attention: test_masks.py. 13 and 14, exact and zero
-# starts of cg: test_solvers.py. All of them without an engine: test_products.py.
+# starts of cg: test_sparse_krylov.py. All of them without an engine: test_sparse_matmul.py.
 
 
 @pytest.mark.parametrize("device", DEVICES)

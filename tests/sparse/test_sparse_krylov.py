@@ -1,6 +1,4 @@
-"""trnpy.sparse.linalg: systems and eigenvalues on engines, with SciPy's answers, tolerances and refusals."""
-
-import warnings
+"""trnpy.sparse.linalg: systems on engines, with the answers, tolerances and refusals of SciPy."""
 
 import numpy as np
 import pytest
@@ -12,13 +10,10 @@ import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg as ours_linalg
 from nkisim.hardware import TRN2
-from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki.simulated import SimulatorRuntime
-from trnpy._settings.policy import current_policy
 from trnpy.sparse._classes import OURS
-from trnpy.sparse.linalg import _eigsh_lobpcg as rows
 
 DEVICES = ("none", "simulator")  # forced without a device: the kernels' twins on the host
 SOLVERS = ("cg", "gmres")
@@ -260,21 +255,6 @@ def test_a_failing_device_costs_a_warning_and_no_result():
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
-def test_eigenvalues_are_arpacks(which):
-    a = (laplacian(12) - 2 * scipy.sparse.eye_array(144)).tocsr()
-    (values, vectors), log = forced(lambda: ours_linalg.eigsh(adopted(a), 5, which=which))
-    expected = scipy.sparse.linalg.eigsh(a, 5, which=which)[0]
-    assert log[0].on_device, log[0].detail
-    norm = scipy.sparse.linalg.norm(a, 1)
-    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 * norm)
-    assert np.abs(a @ vectors - vectors * values).max() <= 5e-14 * norm
-    assert np.abs(vectors.T @ vectors - np.eye(5)).max() <= 1e-13
-    only, _ = forced(lambda: ours_linalg.eigsh(adopted(a), 5, which=which, return_eigenvectors=False))
-    in_arpacks_order = scipy.sparse.linalg.eigsh(a, 5, which=which, return_eigenvectors=False)
-    np.testing.assert_allclose(only, in_arpacks_order, rtol=0, atol=1e-12 * norm)
-
-
 @pytest.mark.parametrize("dtype, exponents", [("f8", (-900, -60, 900)), ("f4", (-90, -60, 90))])
 def test_the_scale_of_a_matrix_changes_nothing(dtype, exponents):
     """Squares of its elements may underflow or overflow."""
@@ -289,90 +269,11 @@ def test_the_scale_of_a_matrix_changes_nothing(dtype, exponents):
         np.testing.assert_array_equal(found[1], vectors)
 
 
-def test_a_multiple_eigenvalue_has_all_its_vectors():
-    a = scipy.sparse.diags_array(np.repeat([3.0, 1.0, -2.0], [4, 60, 36])).tocsr()
-    (values, vectors), log = forced(lambda: ours_linalg.eigsh(adopted(a), 6, which="LA"))
-    assert log[0].on_device
-    np.testing.assert_allclose(values, [1, 1, 3, 3, 3, 3], rtol=0, atol=1e-13)
-    assert np.abs(vectors.T @ vectors - np.eye(6)).max() <= 1e-13
-
-
-def test_eigenvalues_through_the_simulators_kernels():
-    a = laplacian(6)
-    (values, vectors), log = forced(lambda: ours_linalg.eigsh(adopted(a), 1, which="LA", tol=1e-2), "simulator")
-    launches = dict(log[0].launches)
-    assert log[0].on_device and launches["bsr_spmm"] > 2
-    assert set(launches) == {"bsr_spmm", "digits_split"}  # dense products of a basis are the host's
-    np.testing.assert_allclose(values, scipy.sparse.linalg.eigsh(a, 1, which="LA")[0], rtol=1e-2)
-    assert np.abs(vectors.T @ vectors - 1).max() <= 1e-13
-
-
-@pytest.mark.parametrize("name", ["eigsh", "lobpcg"])
-def test_eigenpairs_take_tens_of_launches(name):
-    """By the model, for a matrix of 16 rows of 16 tiles: two launches a product, of digits and of tiles."""
-    n = 16 * 128
-    a = scipy.sparse.csr_array(np.ones((n, n)))
-    with trnpy.policy(force=True):
-        prepare = {"eigsh": lambda: rows.prepare_eigsh(a, 4), "lobpcg": lambda: rows.prepare_lobpcg(a, np.ones((n, 4)))}
-        launched = dict(work_of(prepare[name]()).tally(TRN2, current_policy()).launches)
-    print(f"{name}: {launched}")
-    assert sum(launched.values()) <= 2 * rows.BLOCK_PRODUCTS + 2
-
-
-def test_eigenvalues_that_are_arpacks_to_answer():
-    rng = np.random.default_rng(9)
-    a = laplacian(8)
-    for options, reason in (
-        ({"sigma": 0.1}, Reason.PARAM), ({"which": "SM"}, Reason.PARAM), ({"v0": np.ones(64)}, Reason.PARAM),
-        ({"k": 40}, Reason.PARAM), ({"M": scipy.sparse.eye_array(64)}, Reason.PARAM),
-    ):  # fmt: skip
-        values, log = forced(lambda o=options: ours_linalg.eigsh(adopted(a), return_eigenvectors=False, **o))
-        assert not log[0].on_device and log[0].reason is reason
-        expected = scipy.sparse.linalg.eigsh(a, return_eigenvectors=False, **options)
-        np.testing.assert_allclose(values, expected, rtol=1e-9)
-    complex_ = adopted(a.astype(complex))
-    assert forced(lambda: ours_linalg.eigsh(complex_, 3, tol=0.1))[1][0].reason is Reason.DTYPE
-    crooked = a + scipy.sparse.random_array((64, 64), density=0.01, rng=rng)
-    assert forced(lambda: ours_linalg.eigsh(adopted(crooked.tocsr()), 3, tol=0.1))[1][0].reason is Reason.VALUE
-    assert forced(lambda: ours_linalg.eigsh(adopted(1e-300 * a), 3, tol=0.1))[1][0].reason is Reason.VALUE
-    assert outcome(lambda: forced(lambda: ours_linalg.eigsh(adopted(0 * a), 3))) == outcome(
-        lambda: scipy.sparse.linalg.eigsh(0 * a, 3)
-    )
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
-    a = laplacian(6)
-    x = np.random.default_rng(10).standard_normal((36, 3))
-    options = {"tol": 1e-1, "maxiter": 15, "largest": True}
-    (values, vectors), log = forced(lambda: ours_linalg.lobpcg(adopted(a), x, **options), device)
-    expected, _ = scipy.sparse.linalg.lobpcg(a, x, **options)
-    assert log[0].on_device and (device == "none" or dict(log[0].launches)["bsr_spmm"] > 5)
-    np.testing.assert_allclose(values, expected, rtol=1e-6)
-    assert np.abs(vectors.T @ vectors - np.eye(3)).max() <= 1e-10
-
-
 @pytest.mark.parametrize("name", ["cg", "gmres"])
 def test_a_system_without_a_right_hand_side_is_scipys_error(name):
     a = laplacian(8)
     ours = outcome(lambda: forced(lambda: getattr(ours_linalg, name)(adopted(a), None)))
     assert ours == outcome(lambda: getattr(scipy.sparse.linalg, name)(a, None))
-
-
-@pytest.mark.parametrize("kind", ["function", "operator", "dense", "sparse"])
-def test_lobpcg_takes_b_as_scipy_does(kind):
-    a, b = laplacian(8), scipy.sparse.diags_array(np.linspace(1, 2, 64))
-    x = np.random.default_rng(10).standard_normal((64, 3))
-    given = {
-        "function": lambda y: b @ y, "operator": scipy.sparse.linalg.aslinearoperator(b), "dense": b.toarray(),
-        "sparse": b,
-    }[kind]  # fmt: skip
-    options = {"B": given, "tol": 1e-4, "maxiter": 60, "largest": True}
-    (values, vectors), log = forced(lambda: ours_linalg.lobpcg(adopted(a), x, **options))
-    expected, _ = scipy.sparse.linalg.lobpcg(a, x.copy(), **options)
-    assert log[0].on_device
-    np.testing.assert_allclose(values, expected, rtol=1e-6)
-    assert np.abs(vectors.T @ (b @ vectors) - np.eye(3)).max() <= 1e-10
 
 
 def test_starts_are_left_as_they_were():
@@ -382,25 +283,6 @@ def test_starts_are_left_as_they_were():
     _, log = forced(lambda: ours_linalg.lobpcg(adopted(laplacian(8)), x, maxiter=60, tol=1e-6))
     assert log[0].on_device
     np.testing.assert_array_equal(x, before)
-
-
-@pytest.mark.parametrize("part", ["start", "B", "M"])
-def test_what_lobpcg_raises_is_the_callers(part):
-    """It is no fault of the device, and nothing runs again."""
-    a, x, calls = laplacian(8), np.random.default_rng(3).standard_normal((64, 3)), []
-
-    def stop(y):
-        calls.append(y)
-        raise KeyError("enough")
-
-    options = {"start": {}, "B": {"B": scipy.sparse.eye_array(65)}, "M": {"M": stop}}[part]
-    x = x[:, :1] * [1, 0, 0] if part == "start" else x
-    with warnings.catch_warnings(), engine(RecordingEngine()) as sound:
-        warnings.simplefilter("error", NkiFallbackWarning)
-        ours = outcome(lambda: forced(lambda: ours_linalg.lobpcg(adopted(a), x.copy(), **options)))
-    assert ours == outcome(lambda: scipy.sparse.linalg.lobpcg(a, x.copy(), **options))
-    assert isinstance(ours, tuple) and issubclass(ours[0], Exception)
-    assert sound.health.faults == 0 and len(calls) == 2 * (part == "M")
 
 
 def test_a_warning_of_scipys_that_is_an_error_is_scipys_and_no_fault():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trnpy
-from tests.dist.test_dist_mp2 import NAO, NAUX, Held, Killed, orbitals
+from tests.dist.test_mp2_ranks import NAO, NAUX, Held, Killed, orbitals
 from trnpy import NkiFallbackWarning, Reason, dist, policy
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
@@ -146,6 +146,7 @@ def test_a_run_that_was_killed_goes_on_on_the_cores(tmp_path):
 
 def test_pairs_of_many_orbitals_pay_on_a_core_and_few_do_not():
     with policy(device="null", machine="trn2"):
+
         def where(n, nvir, naux, blocks=2):
             b = tuple(np.zeros((n, nvir, naux)) for _ in range(blocks))
             energies = tuple((np.full(n, -1.0), np.ones(nvir)) for _ in b)

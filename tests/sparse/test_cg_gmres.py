@@ -9,7 +9,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from doubles import FaultyEngine
 from dry_runs import assert_dry_is_the_run
-from test_solvers import SOLVERS, adopted, convective, forced, laplacian, relative_residual
+from test_sparse_krylov import SOLVERS, adopted, convective, forced, laplacian, relative_residual
 
 import trnpy
 import trnpy.sparse.linalg as ours_linalg

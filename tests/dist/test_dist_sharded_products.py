@@ -171,46 +171,6 @@ def test_kept_indices_need_no_communication_and_summed_ones_one_sum():
     assert "a range of 'P' each; result cut along axis 0" in dist.threads(4, program)[0]
 
 
-def test_one_rank_may_ask_for_a_plan_alone():
-    def program():
-        s = dist.scatter(np.ones((6, 4)))
-        plan = dist.einsum_plan("ij,ik->jk", s, s).label if dist.comm().rank == 0 else "i"
-        return plan, float(dist.comm().allreduce(1.0))
-
-    assert dist.threads(3, program) == [("i", 3.0)] * 3
-
-
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_trnpys_einsum_plan_plans_pieces(ranks):
-    def program():
-        a = dist.scatter(np.ones((60, 40)))
-        for call in (("ij,jk->ik", a, np.ones((40, 9))), ("jk,ij->ik", np.ones((40, 9)), a), (a, [0, 1], a, [2, 1], [0, 2])):
-            assert trnpy.einsum_plan(*call, axis=None) == dist.einsum_plan(*call, axis=None)
-
-    dist.threads(ranks, program)
-
-
-def test_a_plan_shows_intervals_and_what_the_other_plans_cost():
-    a, b = np.ones((400, 300)), np.ones((300, 200))
-
-    def program():
-        return dist.einsum_plan("ij,jk->ik", dist.scatter(a, 0), dist.scatter(b, 1))
-
-    plan = dist.threads(4, program)[0]
-    (other,) = (p for p in plan.others if p.grid is None)
-    assert (plan.label, other.label) == ("i", "k") and plan.seconds < other.seconds
-    assert [(s.action, s.what, s.bytes) for s in other.steps] == [
-        ("gather", "ij", a.nbytes * 3 / 4), ("product", "ik", 0.0), ("reshard", "ik", 400 * 200 * 8 * 3 / 16),
-    ]  # fmt: skip
-    shown = str(plan).splitlines()
-    for row, s in zip(shown[1:], (*plan.steps, *plan.others), strict=True):
-        assert row.endswith(f"{s.bytes:.3g} bytes   {s.seconds / 3:.2g} to {s.seconds * 3:.2g} s")
-    assert shown[0].endswith(f"{plan.seconds / 3:.2g} to {plan.seconds * 3:.2g} s modelled")
-    assert sorted(row[:38].strip() for row in shown[-2:]) == [
-        "not taken: ranges of 'ik' on 2 x 2", "not taken: ranges of 'k'",
-    ]  # fmt: skip
-
-
 def test_the_smaller_of_two_operands_is_gathered_and_passed_on_where_it_does_not_fit():
     a, b = np.ones((400, 40)), np.ones((40, 40))
 
