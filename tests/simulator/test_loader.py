@@ -132,7 +132,7 @@ def test_names_of_earlier_versions_that_kernels_still_say_are_taken(tmp_path):
     assert module.same and not module.absent
     assert list(inspect.signature(module.kernel).parameters) == ["x", "dtype", "scale"]
     assert module.kernel.__doc__ == module.kernel[2].__doc__ == "Same x."
-    assert Kernel.__doc__.startswith("What ``nki.jit`` returns")
+    assert Kernel.__doc__.startswith("The result of ``nki.jit``")
     assert inspect.getsource(module.kernel).startswith("@nki.jit(mode='trace'")
     with pytest.raises(SimulatorError, match=r"nisa\.no_such_instruction is not an instruction"):
         _ = module.nisa.no_such_instruction
