@@ -1,1 +1,1 @@
-"""Replaces NumPy's and SciPy's functions, and puts them back."""
+"""Replaces NumPy's and SciPy's functions, and restores them."""

@@ -1,7 +1,7 @@
-/* The entry of a ufunc: what gives `a @ b` and `np.matmul(a, b)` a hook while np.matmul stays the object that it is.
+/* The entry of a ufunc: it gives `a @ b` and `np.matmul(a, b)` a hook without replacing the object np.matmul.
 
-   Both call the one ufunc object through its vectorcall pointer, a public field of PyUFuncObject. A patch replaces that
-   pointer and not the object, so identity, attributes and pickles stay (trnpy/_patch/hook.py). */
+   Both call the same ufunc object through its vectorcall pointer, a public field of PyUFuncObject. A patch replaces
+   this pointer and not the object, so identity, attributes and pickles stay the same (trnpy/_patch/hook.py). */
 
 #define PY_SSIZE_T_CLEAN
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -21,7 +21,7 @@ entered(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
     if (entry.gate == NULL) {
         return entry.original(self, args, nargsf, kwnames);
     }
-    PyObject *gate = Py_NewRef(entry.gate); /* another thread may take it out meanwhile */
+    PyObject *gate = Py_NewRef(entry.gate); /* another thread may remove it meanwhile */
     PyObject *result = PyObject_Vectorcall(gate, args, nargsf, kwnames);
     Py_DECREF(gate);
     return result;
@@ -52,7 +52,7 @@ behind(PyObject *Py_UNUSED(module), PyObject *ufunc)
     return PyCFunction_New(&original_method, ufunc);
 }
 
-PyDoc_STRVAR(enter_doc, "enter(function)\n--\n\nHave ``function`` answer calls of the ufunc that `behind` got; None: "
+PyDoc_STRVAR(enter_doc, "enter(function)\n--\n\nLet calls of the ufunc given to `behind` run ``function``; None: "
                         "the ufunc itself.");
 
 static PyObject *
@@ -63,7 +63,7 @@ enter(PyObject *Py_UNUSED(module), PyObject *gate)
     }
     PyObject *before = entry.gate;
     entry.gate = gate == Py_None ? NULL : Py_NewRef(gate);
-    /* Neither, if other code has put its own in place, which calls what it found there. */
+    /* If other code has replaced the pointer, leave it: that code calls the pointer that it found. */
     if (gate != Py_None && entry.ufunc->vectorcall == entry.original) {
         entry.ufunc->vectorcall = entered;
     }

@@ -23,22 +23,22 @@ from trnpy._call.gate import Face, Patched, gated, stand_in
 
 try:
     from trnpy._patch import _entry as compiled
-except ImportError:  # installed where there is no C compiler: numpy.matmul is replaced by name
+except ImportError:  # installed without a C compiler: numpy.matmul is replaced in its module
     compiled = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from trnpy._call.decisions import Op
 
-LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
-# Rows whose reference is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call this one.
+LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even through their public names
+# Rows whose original function is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call it.
 METHODS = {"scipy.sparse.matmul": ("scipy.sparse._base", "_spbase", "_matmul_dispatch")}
 OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # modules of the operators
-SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and no row has another route
+SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and there is no CPU fast path
 
 
 @record()
 class Activation:
-    """Which names are accelerated, and which callers are excluded."""
+    """The names that are accelerated, and the callers that are excluded."""
 
     names: frozenset[str]
     exclude: frozenset[str] = LIBRARIES  # packages and modules
@@ -64,7 +64,7 @@ class ProcessActivation:
 
 
 def place(name: str) -> tuple[Any, str]:
-    """The module or class, and its attribute, that a dotted name stands for."""
+    """The module or class of a dotted name, and the attribute in it."""
     if name in METHODS:
         module, owner, attribute = METHODS[name]
         return getattr(sys.modules[module], owner), attribute
@@ -78,35 +78,35 @@ def resolve(name: str) -> Any:
 
 
 def enters(name: str, original: Any) -> bool:
-    """Whether a hook of this name stands behind the original object, which then keeps its place."""
+    """Whether the original object stays in place and its calls enter the hook of this name."""
     return name == ENTERED and compiled is not None and type(original) is np.ufunc
 
 
 def behind(name: str, original: Any) -> Any:
-    """The function that computes what ``original`` does when it is not patched."""
+    """The unpatched function of ``original``."""
     return compiled.behind(original) if enters(name, original) else original
 
 
 def active() -> Activation:
-    """The activation of this thread or task; if it has none, that of the process."""
+    """The activation of this thread or task; if it has none, the activation of the process."""
     return own.get() or ProcessActivation.activation
 
 
 class Hook(Face):
-    """Replaces a function of NumPy or SciPy, with its pickle and hash, too."""
+    """A replacement for a function of NumPy or SciPy that also has its pickle and hash."""
 
     def __init__(self, original: Any, load: Callable[[], Op]) -> None:
         super().__init__(original, load)
 
     def name_it(self, name: str, call: Any) -> None:
-        """Give it the name that it is patched in by, and what is put there."""
+        """Set the name under which it is patched, and the object that is put there."""
         original = self._original
         module, _, attribute = name.rpartition(".")
-        # SciPy's functions keep the module that defines them: tools such as joblib take it for a part of their name.
+        # SciPy's functions keep the module that defines them, because tools such as joblib use it in names.
         self.__module__, self.__name__ = getattr(original, "__module__", None) or module, attribute
         self._name = name
         self.enters = enters(name, original)
-        # A method is replaced by a function, which SciPy's classes bind like their own.
+        # A function replaces a method, because SciPy's classes bind it like their own.
         self.placed: Any = original if self.enters else call if name in METHODS else self
         _register(type(self))
 
@@ -150,7 +150,7 @@ class Hook(Face):
 
 
 def _register(kind: type[Hook]) -> None:
-    """Let picklers written in Python, which are those of joblib and dill, write hooks of this type by ``_save``."""
+    """Let picklers written in Python, such as those of joblib and dill, write hooks of this type with ``_save``."""
     found: list[Any] = [pickle._Pickler]
     while found:
         pickler = found.pop()
@@ -160,7 +160,7 @@ def _register(kind: type[Hook]) -> None:
 
 
 def _save(pickler: Any, hook: Hook) -> None:
-    """Write a function of SciPy's as the original: joblib's hash of it, which is that of its pickle, stays the same."""
+    """Write a SciPy function as the original, so that joblib's hash, which is computed from the pickle, is the same."""
     original = hook._original
     home = sys.modules.get(getattr(original, "__module__", None) or "")
     if type(original) is types.FunctionType and getattr(home, original.__name__, None) is original:
@@ -187,14 +187,14 @@ def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
 
 
 def _small_product(a: Any, other: Any) -> bool:
-    """Whether a sparse matrix and an operand are so small that SciPy's function runs."""
+    """Whether a sparse matrix and an operand are small enough to run SciPy's function at once."""
     if type(other) is np.ndarray:
         return bool(other.size * a._shape[0] < SMALL_PRODUCT)
     return type(other) is type(a) and math.prod(other._shape) * a._shape[0] < SMALL_PRODUCT
 
 
 def _above_operators(frame: FrameType) -> FrameType:
-    """The frame that used an operator, not those of SciPy's modules that implement it."""
+    """The frame that used an operator, outside SciPy's modules that implement it."""
     while frame.f_globals.get("__name__") in OPERATORS and frame.f_back is not None:
         frame = frame.f_back
     return frame

@@ -1,9 +1,9 @@
 """Patching NumPy's and SciPy's functions, and putting the originals back.
 
-A *hook* replaces a function such as ``numpy.einsum`` in its module while at least one patch needs it; ``numpy.matmul``,
-which ``a @ b`` calls too, stays in place and its calls enter the hook. An *activation*
-says whether a call through the hook is accelerated: that of the thread or task (``patched``), else that of the process
-(``patch``). Without one the hook calls the original.
+A *hook* replaces a function such as ``numpy.einsum`` in its module while at least one patch needs it. ``numpy.matmul``,
+which ``a @ b`` also calls, stays in place and its calls enter the hook. An *activation* determines whether the hook
+accelerates a call: the activation of the thread or task (``patched``) or else of the process (``patch``). If there is
+none, the hook calls the original.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ R = TypeVar("R")
 
 
 def _select(names: Names) -> list[str]:
-    """The dotted ``names``, or those of all functions; ValueError for one that is not an accelerated function.
+    """The dotted ``names``, by default of all functions; ValueError if one is not an accelerated function.
 
-    Imports the modules that they are in, but not their rows: the first call that needs a row loads it.
+    Imports the functions' modules, but not their rows: the first call that needs a row loads it.
     """
     known = [f"{namespace}.{name}" for namespace in TABLE for name in names_in(namespace)]
     chosen = known if names is None else [names] if isinstance(names, str) else list(names)
@@ -73,14 +73,14 @@ class _Installed:
     """The hooks and patches of this process. They change only under ``lock``."""
 
     lock: Lock = field(default_factory=Lock)  # re-entrant, because unpatch() calls undo()
-    # Hooks are never dropped: names imported while patched hold them, and must work when the patch comes again.
+    # Hooks are never dropped: names imported while patched refer to them and must work under a later patch.
     hooks: dict[str, Hook] = field(default_factory=dict)
     uses: dict[object, frozenset[str]] = field(default_factory=dict)  # the names that each patch or open block needs
     placed: set[str] = field(default_factory=set)  # names whose hooks have been put in place
     rebound: list[tuple[types.ModuleType, str, Hook]] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)  # made by patch() and in force, oldest first
     policy: Policy | None = None  # the process' policy before the first patch that changes it
-    reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that trnpy's replace
+    reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that trnpy has replaced
 
     @property
     def users(self) -> Counter[str]:
@@ -96,19 +96,19 @@ _here = _Installed()
 
 
 def _locked(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, which has the lock while it runs."""
+    """``function``, which holds the lock while it runs."""
     return functools.partial(_here.lock.run, function)
 
 
 @_locked
 def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], use: object) -> None:
-    """Put the hooks of ``rows`` in place for ``use``. ``_uninstall(use)`` takes it back, also half done."""
+    """Put the hooks of ``rows`` in place for ``use``. ``_uninstall(use)`` reverts this, even if it was interrupted."""
     users = _here.users
     for name, op in rows.items():
         if not users[name]:
             found, hook = resolve(name), _here.hooks.get(name)
             if hook is None or (found is not hook.placed and found is not hook._original):
-                # Other code may have replaced NumPy's function: then that is the original.
+                # Other code may have replaced NumPy's function; then its function is the original.
                 hook = _here.hooks[name] = hooked(
                     name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
                 )
@@ -126,14 +126,14 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
 
 
 def _referring(name: str, op: Op | None, found: Any) -> Op:
-    """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
+    """``op``, or the row of that name, with the function ``found`` as its original."""
     op, function = op or row(name), behind(name, found)
     return op if op.reference is function else replace(op, original=function, theirs=op.reference is not found)
 
 
 @_locked
 def _uninstall(use: object) -> None:
-    """End ``use``, and put back the originals of which no other use needs the hook. To do it again changes nothing."""
+    """End ``use`` and restore the originals whose hooks no other use needs. A second call changes nothing."""
     _here.uses.pop(use, None)
     users, covered = _here.users, []
     for name in sorted(_here.placed):
@@ -158,9 +158,9 @@ def _uninstall(use: object) -> None:
 
 
 def _pickle_originals() -> None:
-    """Make originals picklable while patched: pickle refuses objects that their name does not lead to.
+    """Make originals picklable while patched: pickle refuses an object if its name refers to another one.
 
-    Functions in Python are left out: SciPy defines them in other modules than it patches, where pickle finds them.
+    Python functions need no entry: SciPy defines them in modules that are not patched, where pickle finds them.
     """
     wanted = {type(h._original) for h in _here.in_place().values() if not h.enters} - {types.FunctionType}
     for kind in wanted - _here.reducers.keys():
@@ -208,7 +208,7 @@ def patched(
     rebind : bool, optional
         Whether to replace global names imported before (``from numpy import einsum``) as well, until the block ends.
     exclude : str or iterable of str, optional
-        Packages and modules whose own calls stay as they are. Calls from NumPy and SciPy always do.
+        Packages and modules whose own calls are not accelerated. Calls from NumPy and SciPy never are.
     **changes
         Fields of `Policy` for the block.
 
@@ -233,7 +233,7 @@ def patched(
     """
     rows, excluded = dict.fromkeys(_select(names)), LIBRARIES | _packages(exclude)
     if changes:
-        changed(current_policy(), changes, "patched")  # raises here, where the block is made, not where it is entered
+        changed(current_policy(), changes, "patched")  # raises when the block is made, not when it is entered
     return Block(functools.partial(_patched, rows, rebind, excluded, changes))
 
 
@@ -289,20 +289,20 @@ def _original() -> Iterator[None]:
 
 @record(frozen=True, eq=False)
 class Patch:
-    """One ``patch()`` of the process. ``undo()`` takes it back."""
+    """One ``patch()`` of the process. ``undo()`` removes it."""
 
     names: frozenset[str]
     exclude: frozenset[str]
     changes: Mapping[str, Any]
 
     def undo(self) -> None:
-        """Take this patch back; RuntimeError if it has been undone already."""
+        """Remove this patch; RuntimeError if it has been undone already."""
         _undo(self)
 
 
 @_locked
 def _undo(patch: Patch | None) -> None:
-    """Take back ``patch``, or the latest one."""
+    """Remove ``patch``, or the latest one."""
     if patch is None:
         if not _here.patches:
             raise RuntimeError("unpatch(): no patch() is in force")
@@ -318,7 +318,7 @@ def _undo(patch: Patch | None) -> None:
 
 
 def _leave_out(patch: Patch) -> None:
-    """The process' activation and policy without ``patch``."""
+    """Set the process' activation and policy as without ``patch``."""
     _here.patches[:] = [other for other in _here.patches if other is not patch]
     _settle(bool(patch.changes))
 
@@ -336,14 +336,14 @@ def patch(
         Whether to replace global names imported before (``from numpy import einsum``) as well. Otherwise they stay as
         they are, and ``patch_status()["escaped"]`` lists them.
     exclude : str or iterable of str, optional
-        Packages and modules whose own calls stay as they are. Calls from NumPy and SciPy always do.
+        Packages and modules whose own calls are not accelerated. Calls from NumPy and SciPy never are.
     **changes
         Fields of `Policy` for the process.
 
     Returns
     -------
     Patch
-        ``undo()`` takes this patch back.
+        ``undo()`` removes this patch.
 
     Raises
     ------
@@ -354,7 +354,7 @@ def patch(
 
     Notes
     -----
-    Patches add up: each needs its own `unpatch`, and the original functions are back after the last.
+    Patches accumulate: each needs its own `unpatch`, and the last one restores the original functions.
 
     Examples
     --------
@@ -369,9 +369,9 @@ def patch(
 
 
 def patch_namespace(namespace: str) -> None:
-    """``patch`` with the rows of an imported module, which are loaded at the first call that needs one.
+    """``patch`` with the rows of an imported module; the first call that needs a row loads it.
 
-    Loading them imports SciPy, for which a program that only imports NumPy would wait longer than for NumPy.
+    Loading a row imports SciPy, which takes longer than NumPy and which a program with only NumPy does not need.
     """
     patch_rows({f"{namespace}.{name}": None for name in names_in(namespace)}, False, LIBRARIES, {})
 
@@ -389,14 +389,14 @@ def patch_rows(
         _here.patches.append(new)
         _settle(bool(changes))
         return new
-    except BaseException:  # an interrupt, or a warning about a name that cannot be patched: then nothing is
+    except BaseException:  # an interrupt, or a warning about a name that cannot be patched: patch nothing
         _leave_out(new)
         _uninstall(new)
         raise
 
 
 def unpatch() -> None:
-    """Take back the latest `patch`.
+    """Remove the latest `patch`.
 
     Raises
     ------
@@ -432,7 +432,7 @@ def is_patched(name: str | None = None) -> bool:
     Parameters
     ----------
     name : str, optional
-        Dotted name of a function. The default asks for any function.
+        Dotted name of a function. By default, whether any function is accelerated.
 
     Returns
     -------

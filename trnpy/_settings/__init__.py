@@ -1,1 +1,1 @@
-"""What a process was told and what it measured."""
+"""The settings of a process and its measurements of the host."""

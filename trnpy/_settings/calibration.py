@@ -15,9 +15,9 @@ import numpy as np
 from trnpy._base import conventions
 from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, LOOP_US, STACK_SIZES, HostRates, machine_id
 
-BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
-REPEATS = 3  # the fastest counts, because other load can only slow a measurement
-LEAST_S = 2e-3  # a shorter call is repeated for so long
+BUDGET_S = 45.0  # seconds of measuring, so that a calibration takes less than a minute
+REPEATS = 3  # calls of each workload; the fastest counts, because other load can only slow a measurement
+LEAST_S = 2e-3  # a shorter call is repeated for this many seconds
 TURNS = 4  # at most; they are seconds apart, so that a burst of other work or of the clock affects only one
 AGREEMENT = 1.1  # a workload is settled if the fastest calls of two turns are within this factor
 UNSETTLED = 0.1  # part of all workloads above which the remark mentions those that are not settled
@@ -63,7 +63,7 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
 
 
 def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
-    """Products of SciPy's sparse matrices, 64 elements a row, with 1 and 16 columns and with themselves."""
+    """Products of SciPy's sparse matrices (64 elements per row) with 1 and 16 columns, and a sparse-sparse product."""
     import scipy.sparse
 
     block, rows = 16, 4096
@@ -78,7 +78,7 @@ def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
 
 
 def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
-    """(name, SciPy's loop, NumPy's gufunc of the same result or None) for a stack (count, n, n), if SciPy takes it."""
+    """(name, SciPy's loop, NumPy's gufunc of the same result or None) for stacks (count, n, n) that SciPy accepts."""
     import scipy.linalg
 
     g = np.random.default_rng(n).standard_normal((count, n, n))
@@ -101,7 +101,7 @@ def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], C
         operands = (spd, g[:, :, :1]) if name in ("lstsq", "solve") else (spd,)
         try:
             conventions.form(function, operands, {})
-        except conventions.Refused:  # SciPy 1.15 takes no stacks in most functions
+        except conventions.Refused:  # most functions of SciPy 1.15 accept no stacks
             continue
         yield name, functools.partial(function, *operands), gufunc
 
@@ -129,8 +129,8 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
     Returns
     -------
     HostRates
-        Operations per second by kind of work and size, and bytes per second of copies. ``remark`` says what disturbed
-        the measurement, if anything did. ``python -m trnpy calibrate`` also stores them for later decisions.
+        Operations per second by kind of work and size, and bytes per second of copies. ``remark`` names disturbances
+        of the measurement, if any. ``python -m trnpy calibrate`` also stores the rates for later decisions.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
     measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for (kind, n, flops, _), seconds in zip(work, best_s, strict=True):
         measured[kind].append((float(n), flops / seconds))
-    # Stacks that the installed SciPy does not take are not measured, and their curves decide nothing.
+    # Stacks that the installed SciPy does not accept are not measured; no decision uses their curves.
     curves = {kind: tuple(points) or DEFAULT_CURVES[kind] for kind, points in measured.items()}
     return HostRates(curves, 2 * source.nbytes / copy_s, True, machine_id(), "; ".join(disturbed))
 

@@ -30,7 +30,7 @@ FLOPS: Mapping[str, float] = {
     "det": 2 / 3, "lu": 2 / 3,
 }  # fmt: skip
 
-# Microseconds of one matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs that give the same.
+# Microseconds per matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs with the same result.
 STACK_SIZES = (4, 16, 64)
 STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cholesky": ((5.0, 6.4, 27), (0.13, 0.78, 21)),
@@ -44,7 +44,7 @@ STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "pinvh": ((27, 49, 532), (1.7, 21, 297)),
     "lstsq": ((16, 44, 468), (3.4, 36, 526)),
 }
-# The same of SciPy's compiled loops, for which NumPy's gufuncs are no alternative (AMD EPYC, 2026-11).
+# The same for SciPy's compiled loops, which no gufunc of NumPy can replace (AMD EPYC, 2026-11).
 LOOP_US: Mapping[str, tuple[float, ...]] = {
     "det": (0.63, 2.0, 19), "expm": (4.5, 11, 156), "lu": (1.5, 5.9, 42), "solve": (1.1, 4.5, 33),
 }  # fmt: skip
@@ -54,8 +54,8 @@ def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
     return tuple((float(n), 1e6 * FLOPS[name] * n**3 / us) for n, us in zip(STACK_SIZES, microseconds, strict=True))
 
 
-# What a few cores of a 2024 server do (docs/baselines.md#machines: one and two threads of an EPYC); marked
-# "uncalibrated" wherever they are used.
+# Rates of a few cores of a 2024 server (docs/baselines.md#machines: one and two threads of an EPYC). Predictions from
+# them are marked "uncalibrated".
 DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
     "integer": ((32, 4.5e9), (64, 4e9), (128, 2.3e9), (512, 9e8)),
@@ -75,7 +75,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "sqrtm": ((32, 6e9), (64, 9e9), (256, 3.5e10)),
     "logm": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
     "fractional_matrix_power": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
-    "csr": ((1, 5e9), (16, 7e9)),  # a sparse matrix times n columns; all other formats, too
+    "csr": ((1, 5e9), (16, 7e9)),  # a sparse matrix times n columns; also for all other formats
     "bsr": ((1, 5e9), (16, 5e9)),
     "sparse sparse": ((1, 4e8),),
     **{f"stacked {name}": _stack_curve(name, loop) for name, (loop, _) in STACK_US.items()},
@@ -83,10 +83,10 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
 KINDS = tuple(DEFAULT_CURVES)
-DEFAULT_COPY = 1e10  # bytes per second: a third of what was measured there on an idle machine, to be cautious
-SINGLE_SPEEDUP = 2.0  # of float32 over float64: twice the SIMD lanes
+DEFAULT_COPY = 1e10  # bytes per second: a third of the measurement on that machine when idle, to be cautious
+SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the SIMD lanes
 LINE = 512  # elements of the lines whose products a calibration measures
-COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one that much larger: one of as many operations
+COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one this many times larger: equal operations
 
 
 @record(eq=False)  # compared by identity: caches of decisions use it as a key
@@ -97,14 +97,14 @@ class HostRates:
     copy_bytes_per_s: float
     calibrated: bool
     machine: str  # the processor and versions that were measured
-    remark: str = ""  # what disturbed the measurement
+    remark: str = ""  # disturbances of the measurement
 
     def seconds(self, kind: str, n: float, flops: float, dtype: np.dtype, moved_bytes: float = 0.0) -> float:
         """Predicted host seconds of ``flops`` real operations of ``kind`` at characteristic size ``n``."""
         curve = self.curves[kind]
         if dtype.kind == "c":
             n *= COMPLEX_SIZE
-        rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # below the least size in proportion
+        rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # proportional to n below the least size
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)
@@ -146,7 +146,7 @@ def _scipy_version() -> str:
 def _processor() -> str:
     import platform
 
-    return platform.processor() or platform.machine()  # the first runs a program: 60 ms
+    return platform.processor() or platform.machine()  # processor() runs a program, 60 ms
 
 
 def path(machine: str) -> Path:
@@ -193,7 +193,7 @@ def current_rates() -> HostRates:
     """
     machine = machine_id()
     known: HostRates | None = None
-    if any(store.folder().glob("calibration-*.json")):  # or else do not load hashlib and json, which take 5 ms
+    if any(store.folder().glob("calibration-*.json")):  # if there is none, skip hashlib and json: 5 ms to import
         known = stored(machine).content or of_other_counts(machine)
     return known or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
 

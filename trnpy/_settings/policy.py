@@ -46,11 +46,12 @@ class Policy:
     force : bool
         Whether to send every supported call to the device, however small.
     precision : {"matched", "mixed", "fp32", "bf16"}
-        Accuracy of products: that of LAPACK in the dtype of the input, or of a shorter format. "mixed" is "matched" but
-        for density-fitted J and K in the first cycles of PySCF's SCF, which take float32 (docs/precision.md).
+        Accuracy of products: LAPACK's accuracy in the dtype of the input, or that of a shorter format. "mixed" is
+        "matched", except that density-fitted J and K in the first cycles of PySCF's SCF use float32
+        (docs/precision.md).
     method : {"auto", "divide", "jacobi", "start"}
         Float32 eigensolver whose result is refined to float64, in `eigh` and functions that use it: divide and conquer,
-        block Jacobi (real matrices) or LAPACK's. "auto" takes the fastest by the model.
+        block Jacobi (real matrices) or LAPACK. "auto" picks the one with the lowest predicted time.
     fallback : {"warn", "raise", "log"}
         What happens when the device fails: the host's result with one NkiFallbackWarning per calling line, a
         FallbackError, or the host's result and a line in the report.
@@ -63,11 +64,11 @@ class Policy:
     time_limit : float
         Seconds after which a device call counts as hung.
     cores : int
-        NeuronCores over which a large product, a stack of products or pairs of MP2 may be divided; 0 for all that this
+        Number of NeuronCores that one large product, batch of products or set of MP2 pairs may use; 0 for all that this
         process sees, which is one on the simulator and in the model.
     reproducible : bool
         Whether J and K of PySCF's density-fitted mean fields have the same bits on any number of ranks
-        (docs/scaling.md#mp2-over-ranks). Products of arrays in pieces have an argument of this name (`dist.einsum`).
+        (docs/scaling.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
 
     Raises
     ------
@@ -216,7 +217,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 class ProcessPolicy:
-    """The policy of threads that set none of their own; None until it is first needed."""
+    """The policy of threads that have not set their own; None until it is first needed."""
 
     policy: Policy | None = None
 
@@ -228,15 +229,15 @@ class Rates:
 
 
 class Attention:
-    """Whether anything in this process ever used trnpy's settings, records or engines; every call tests it first.
+    """Whether this process has ever used trnpy's settings, records or engines; every call tests it first.
 
     It stays set, because tasks that were started inside a block keep the block's context after its end.
     """
 
     asked = False
-    # Whether any thread or task ever had a policy, an engine or a trace of its own. It stays set, too.
+    # Whether any thread or task ever had a policy, an engine or a trace of its own. It also stays set.
     apart = False
-    # Calls a function with Arrays among its arguments; NotImplemented if there are none. None: no Array was ever made.
+    # Calls a function if Arrays are among its arguments, or returns NotImplemented. None: no Array was ever made.
     arrays: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 
 
@@ -246,7 +247,7 @@ _own = _blocks.value
 
 
 def current_policy() -> Policy:
-    """Policy in force here: that of the innermost `policy` block, else of the process.
+    """Policy in force here: set by the innermost `policy` block, otherwise by the process.
 
     Returns
     -------
@@ -269,7 +270,7 @@ def current_policy() -> Policy:
 
 
 def _read() -> Policy:
-    # Read at first use: a wrong variable is then an error of the first call, not of ``import trnpy``.
+    # Read at first use, so that a wrong variable is an error of the first call and not of ``import trnpy``.
     ProcessPolicy.policy = from_environment(os.environ)
     return ProcessPolicy.policy
 
