@@ -120,7 +120,7 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
 @pytest.mark.parametrize(
     ("calls", "sentence"),
     [
-        ([], "no accelerated function was called by name: nothing to say of a device"),
+        ([], "no accelerated function was called by name, so there is no device prediction"),
         (
             [(None, None, 0.1)],
             "one core of a trn2 would make no difference to this run: its one call has no work for a device (modelled)",

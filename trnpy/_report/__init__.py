@@ -1,1 +1,1 @@
-"""What ran where, why, and how long."""
+"""The record of accelerated calls, and the reports made from it."""

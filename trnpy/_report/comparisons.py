@@ -1,4 +1,4 @@
-"""Host routes beside the reference: a sample of calls made again by the reference, each with its time."""
+"""Measured gains of CPU fast paths: the original function repeats a sample of the calls, and both are timed."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from trnpy._report.small_calls import STRIDE
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
-FIRST = 3  # calls of a function by one route, which are all compared; of later ones one of STRIDE is
+FIRST = 3  # the first calls of a function through one fast path are all compared, later ones once in STRIDE
 
 
 @record(frozen=False)
 class Comparison:
-    """The calls of one function by one route."""
+    """The calls of one function through one CPU fast path ("route")."""
 
     function: str
     route: str
     calls: int = 0
     compared: int = 0
-    route_s: float = 0.0  # measured, of the compared calls
+    route_s: float = 0.0  # measured time of the compared calls
     reference_s: float = 0.0
 
     @property
     def gain(self) -> float:
-        """How many times faster the route was."""
+        """The speed-up of the fast path over the original function."""
         return self.reference_s / self.route_s if self.route_s > 0 else 1.0
 
 
 class Comparisons:
-    """What a ledger has compared. ``wanted``: whether it compares at all."""
+    """The comparisons of a ledger. ``wanted``: whether it compares at all."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
@@ -41,13 +41,13 @@ class Comparisons:
 
     @property
     def seconds(self) -> float:
-        """The time that the reference took."""
+        """The time of the original functions in all comparisons."""
         return sum(c.reference_s for c in self.found.values())
 
     def compare(
         self, decision: Decision, seconds: float, reference: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
     ) -> None:
-        """Run the reference beside a call that took ``seconds`` by a route, if it is one of the sample."""
+        """If a fast-path call that took ``seconds`` is in the sample, repeat it with the original and time that."""
         key = decision.op, decision.route
         comparison = self.found.setdefault(key, Comparison(*key))
         comparison.calls += 1
@@ -60,7 +60,7 @@ class Comparisons:
         comparison.compared += 1
 
     def absorb(self, other: Comparisons) -> None:
-        """Add what ``other`` has compared."""
+        """Add the comparisons of ``other``."""
         for key, theirs in other.found.items():
             ours = self.found.setdefault(key, Comparison(*key))
             for name in ("calls", "compared", "route_s", "reference_s"):
@@ -68,7 +68,7 @@ class Comparisons:
 
 
 def _writes(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a second call might find other operands than the first: it may write into the caller's arrays."""
+    """Whether the call may write into the caller's arrays, so that a second call would find other operands."""
     return any(value is not None and value is not False for name, value in kwargs.items() if _overwrites(name))
 
 

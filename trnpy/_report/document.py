@@ -1,4 +1,4 @@
-"""The report as one document, in types that JSON has."""
+"""The report as one document of JSON types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = "trnpy-report/1"  # the number changes when readers of the file must ch
 
 
 def document(ledger: Run) -> dict[str, Any]:
-    """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""
+    """The whole report in JSON types. ``schema`` names the layout; all times are in seconds."""
     calls, what_if = ledger.calls, predicted(ledger)
     return {
         "schema": SCHEMA,

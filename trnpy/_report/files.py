@@ -1,4 +1,4 @@
-"""Reports as files, which are replaced as a whole or not at all, and the names of files of code in reports."""
+"""Writing of report files, which are replaced completely or not at all, and display names of source files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the file at ``path`` in one step. A new file is readable by its owner only: it names files and lines."""
+    """Replace the file at ``path`` in one step. Only its owner can read a new file, because it names source files."""
     if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe cannot be replaced
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
@@ -23,20 +23,20 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     target = os.path.realpath(path)  # replaces the file that a link points to, not the link
     temporary = f"{target}.{os.getpid()}.{get_ident()}"
     try:
-        # Names of files may hold bytes that are not UTF-8; these are written escaped.
+        # File names may contain bytes that are not UTF-8; these are written escaped.
         with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
             if os.path.exists(target):
                 os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
             file.write(text)
         os.replace(temporary, target)
-    except BaseException:  # an interrupt, too, leaves no file behind
+    except BaseException:  # even an interrupt leaves no temporary file
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
 
 
 def source(file: str) -> str:
-    """The name of a file of code: "Cell In[3]" for a notebook's cell, which IPython compiles under a temporary name."""
+    """The display name of a source file: "Cell In[3]" for a notebook cell, which IPython compiles under another."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     known = shell.compile.format_code_name(file) if shell is not None else None
     return " ".join(known) if known else file

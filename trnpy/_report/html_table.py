@@ -1,4 +1,4 @@
-"""What a notebook shows: tables, and pages in frames."""
+"""HTML for notebooks: tables, and pages in frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEFT = ' style="text-align:left"'
 
 def table(caption: str, rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     """A table in the notebook's own style."""
-    import html  # imported here: it takes 1.4 ms, and only a notebook shows tables
+    import html  # imported here: the import takes 1.4 ms, and only notebooks show tables
 
     def line(cells: Sequence[str], tag: str) -> str:
         return f"<tr>{''.join(f'<{tag}{LEFT}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,8 +1,8 @@
-"""A run on a rented instance: all its NeuronCores against its own vCPUs and against this machine, by line.
+"""A run on a rented instance: all its NeuronCores compared with its vCPUs and with this machine, line by line.
 
-A line's calls run one after another, or all at the same time if they do not depend on one another; the program alone
-knows which. In the first case a product is split by rows over NeuronCores, and DF-MP2 by pairs, where the model says
-that this is faster, and any other call runs on one. In the second each call has a NeuronCore of its own, as far as
+The calls of a line run one after another or, if they do not depend on each other, at the same time. A report cannot
+tell which, so it has both. One after another, the rows of a product or the pairs of DF-MP2 are split over NeuronCores
+if the model predicts a gain; any other call runs on one. At the same time, each call has its own NeuronCore, as far as
 there are enough.
 """
 
@@ -20,21 +20,21 @@ from trnpy._report.run_record import Run
 from trnpy._report.tally import Tally, saved
 from trnpy._report.what_if import predicted
 
-# Real operations for which a call keeps one more core of a processor busy: products of 2,000 rows fill 96 cores;
-# LAPACK's factorizations, whose panels are computed by one core, need ten times as many. Assumptions, which favour the
-# processor: larger means fewer useful vCPUs.
+# Real operations per processor core that a call keeps busy: 2,000 x 2,000 matrix products fill 96 cores. LAPACK's
+# factorizations, whose panels run on one core, need ten times as many. These assumptions favour the processor; larger
+# values mean fewer useful vCPUs.
 FLOPS_PER_CORE = 1e8
 LAPACK_FLOPS_PER_CORE = 1e9
-# Functions that reduce a matrix to a narrow form, half of it in products of the matrix and one vector after another:
-# memory bounds them, and all threads meet at each vector. DSYEVD of OpenBLAS, which NumPy and SciPy bring, was measured
-# 2.2 times as fast on 4 of 76 cores, its best, as on one (n = 4096); SVD of MKL 1.4 times as fast on 44 cores as on 4
-# (n = 2048; docs/hardware.md#instances). 4 favours the processor.
+# Functions that reduce a matrix to a narrow form. Half of the work is matrix-vector products, one after another, which
+# are memory-bound and synchronize all threads. OpenBLAS's DSYEVD, which NumPy and SciPy use, was measured 2.2 times as
+# fast on 4 of 76 cores, its best, as on one (n = 4096); MKL's SVD was 1.4 times as fast on 44 cores as on 4 (n = 2048;
+# docs/hardware.md#instances). 4 favours the processor.
 REDUCED_CORES = 4
 REDUCTIONS = (
     "eigh", "eigvalsh", "eig", "svd", "svdvals", "pinv", "pinvh", "polar", "orth", "null_space", "lstsq", "sqrtm",
     "logm", "fractional_matrix_power",
 )  # fmt: skip
-# By rows of the left operand, or by pairs of orbitals.
+# Functions that are split over NeuronCores by rows of the left operand, or by pairs of orbitals.
 SPLIT = (
     "numpy.matmul", "numpy.dot", "numpy.einsum", "numpy.tensordot", "numpy.inner", "trnpy.chem.dfmp2_energy",
 )  # fmt: skip
@@ -55,33 +55,33 @@ class Line:
     cores: int  # NeuronCores that a call, or all calls together, use
     here_s: float  # measured, or predicted if a device computed
     vcpus_s: float  # predicted
-    parts: Parts  # modelled, with so many cores
-    saved_s: tuple[float, float]  # of vcpus_s, at the slow and the fast end of the model's interval
+    parts: Parts  # modelled with ``cores``
+    saved_s: tuple[float, float]  # saved of vcpus_s, at the slow and the fast end of the model's interval
 
 
 @record(frozen=True)
 class Estimate:
-    """A run on an instance. ``together``: whether calls of one line are taken to run at the same time."""
+    """A run on an instance. ``together``: whether the calls of one line are assumed to run at the same time."""
 
     instance: Instance
     together: bool
     here_s: float
     vcpus_s: float
-    cores_s: tuple[float, float]  # with NeuronCores where they are faster: fast and slow end of the model's interval
+    cores_s: tuple[float, float]  # with NeuronCores if they are faster: fast and slow end of the model's interval
     lines: tuple[Line, ...]
 
     def dollars(self, seconds: float) -> float | None:
-        """Dollars for so many seconds of the whole instance; None if its price is not public."""
+        """Dollars for ``seconds`` of the whole instance; None if its price is not public."""
         return None if self.instance.rent is None else seconds / 3600 * self.instance.rent.usd_per_h
 
     @property
     def speedups(self) -> tuple[float, float]:
-        """With NeuronCores over without, on the instance: slow and fast end of the model's interval."""
+        """Speed-up of the instance's NeuronCores over its vCPUs: slow and fast end of the model's interval."""
         fast_s, slow_s = self.cores_s
         return tuple(self.vcpus_s / s if s > 0 else 1.0 for s in (slow_s, fast_s))  # type: ignore[return-value]
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures in types that JSON has."""
+        """The figures in JSON types."""
         lines = [
             {
                 "file": line.tally.file, "line": line.tally.line, "function": line.tally.op, "calls": line.tally.calls,
@@ -100,14 +100,14 @@ class Estimate:
 
 
 def busy_cores(count: int, calls: int, t: Tally) -> float:
-    """Cores of a processor, of ``count``, that ``calls`` calls like those of ``t`` at a time keep busy."""
+    """How many of ``count`` processor cores stay busy with ``calls`` simultaneous calls like those of ``t``."""
     each = FLOPS_PER_CORE if t.op in SPLIT else LAPACK_FLOPS_PER_CORE
     most = REDUCED_CORES if t.op.rpartition(".")[2] in REDUCTIONS else count
     return max(1.0, min(float(count), min(max(t.flops / t.modelled / each, 1.0), most) * calls))
 
 
 def spread(parts: Parts, calls: int, instance: Instance, host_cores: int) -> tuple[int, Parts]:
-    """The NeuronCores that ``calls`` calls at the same time use, and the seconds until all are done."""
+    """The NeuronCores that ``calls`` simultaneous calls use, and the seconds until all are done."""
     cores = min(calls, instance.cores)
     chips, processors = min(cores, instance.chips), min(cores, host_cores)
     shares = (cores, chips, chips, processors, processors, cores, processors)
@@ -117,8 +117,8 @@ def spread(parts: Parts, calls: int, instance: Instance, host_cores: int) -> tup
 def split(parts: Parts, op: str, instance: Instance) -> tuple[int, Parts]:
     """The NeuronCores that each call uses, one call after another, and the seconds of all calls.
 
-    On c cores a product has c times the launches, and each core computes 1 / c of the rows; the link and the
-    conversions on the host take as long as with one core. The best c is near the root of engine over launch.
+    On c cores a product has c times the launches, and each core computes 1 / c of the rows; transfers and conversions
+    on the host take as long as with one core. The best c is near sqrt(engine_s / launch_s).
     """
     if op not in SPLIT or parts.launch_s <= 0:
         return 1, parts
@@ -129,7 +129,7 @@ def split(parts: Parts, op: str, instance: Instance) -> tuple[int, Parts]:
 def estimate(
     tallies: Sequence[Tally], instance: Instance, count: int, elapsed_s: float, accelerated_s: float, together: bool
 ) -> Estimate:
-    """``tallies``, of one line each, on ``instance``; ``count`` is the number of cores that this run had."""
+    """The run of ``tallies``, one per line, on ``instance``; ``count`` is the number of cores of this run."""
     measured_s = sum(t.seconds for t in tallies) or 1.0
     scale = min(accelerated_s / measured_s, 1.0)  # calls nest, and threads run in parallel
     host_cores = instance.host_cores or count
@@ -142,7 +142,7 @@ def estimate(
             continue
         calls = t.modelled if together else 1
         faster = busy_cores(host_cores, calls, t) / busy_cores(count, 1, t)
-        own_s = t.sure_s / faster  # as elsewhere, a host that was disturbed must not make a device look good
+        own_s = t.sure_s / faster  # the undisturbed time, so that a busy host does not make a device look good
         cores, parts = spread(t.parts, t.modelled, instance, host_cores) if together else split(t.parts, t.op, instance)
         slow_s, fast_s = sum(parts) * ERROR_FACTOR, sum(parts) / ERROR_FACTOR
         gains = saved(own_s, slow_s), saved(own_s, fast_s)
@@ -153,7 +153,7 @@ def estimate(
 
 
 def rentals(ledger: Run) -> list[Estimate]:
-    """The run on the ledger's instance, with a line's calls one after another and together; empty without one."""
+    """The run on the ledger's instance, with a line's calls one after another and together; empty if none is set."""
     if ledger.instance is None or not ledger.tallies:
         return []
     what_if, lines = predicted(ledger), ledger.by_line()

@@ -1,4 +1,4 @@
-"""What a report says of several ranks, of a rented instance and of more chips, as text: most runs have neither."""
+"""The report's text about several ranks, a rented instance and more chips; most runs need none of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trnpy._report.what_if import predicted
 
 
 def larger(ledger: Run) -> Larger:
-    """All of it."""
+    """All sentences and tables."""
     return Larger(
         over_ranks(ledger),
         [*more_chips(ledger), *rented(ledger)],
@@ -33,14 +33,14 @@ def larger(ledger: Run) -> Larger:
 
 
 def over_ranks(ledger: Run) -> list[str]:
-    """How the ranks of the run shared its time; empty for one process."""
+    """How the time of the run is distributed over ranks; empty for one process."""
     ranks = ledger.ranks
     if not ranks:
         return []
     total_s, longest_s = sum(r.elapsed_s for r in ranks) or 1.0, max(r.elapsed_s for r in ranks)
     waits, moves = (sum(getattr(r, name) for r in ranks) / total_s for name in ("waited_s", "moved_s"))
     sent = quantity(sum(r.sent for r in ranks), "B")
-    known = any(r.collectives for r in ranks)  # by trnpy.dist: messages of mpi4py are not seen
+    known = any(r.collectives for r in ranks)  # only trnpy.dist records messages; mpi4py's are not recorded
     said = f"{waits:.0%} of it waiting and {moves:.0%} transfers of {sent}" if known else "what they sent was not seen"
     return [
         f"{len(ranks)} ranks: {duration(longest_s)}, {said}; the busiest rank works {imbalance(ranks):.2f} times the "
@@ -49,7 +49,7 @@ def over_ranks(ledger: Run) -> list[str]:
 
 
 def more_chips(ledger: Run) -> list[str]:
-    """What the run of several ranks would take on one chip, one instance and more; empty for one process."""
+    """Modelled times of a run of several ranks on one chip, one instance and more; empty for one process."""
     found, instance = curve(ledger), instance_of(ledger)
     if found is None or instance is None:
         return []
@@ -93,16 +93,16 @@ def rank_tables(ledger: Run) -> list[Table]:
 
 
 def rented(ledger: Run) -> list[str]:
-    """What the run would take on the instance asked for, and what it would cost there; empty if none is named."""
+    """The predicted time and cost of the run on the requested instance; empty if none is named."""
     found, run = rentals(ledger), predicted(ledger)
     whole = run.unmodelled_s <= NOTICEABLE * run.host_s
     return [str(found[0].instance), *[ordered(e, whole) for e in found], ASSUMED] if found else []
 
 
 def ordered(e: Estimate, whole: bool) -> str:
-    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars a run.
+    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars per run.
 
-    ``whole``: whether all that takes a noticeable part of the run is modelled.
+    ``whole``: whether every noticeable part of the run is modelled.
     """
     order = "at the same time" if e.together else "one after another"
     own = "on its vCPUs" if e.instance.vcpus else "on as many vCPUs as here"
@@ -122,13 +122,13 @@ def ordered(e: Estimate, whole: bool) -> str:
 
 
 def rent(e: Estimate, *seconds: float) -> str:
-    """The price of one run of so many seconds: ", $0.012 a run"; empty if no price is public."""
+    """The price of one run of ``seconds``: ", $0.012 a run"; empty if no price is public."""
     dollars = [price(cost) for s in seconds if (cost := e.dollars(s)) is not None]
     return f", {' to '.join(dollars)} a run" if dollars else ""
 
 
 def instance_tables(ledger: Run) -> list[Table]:
-    """For each order of calls, where the time of each line goes on the instance."""
+    """For each order of calls, the parts of each line's time on the instance."""
     marks = ("NeuronCores\nused", "here", "vCPUs\npredicted", "launches", "link", "conversions", "engine", "host steps")
     header = ("line", "function", "calls", *marks, "gain\nmodelled")
     shown = []

@@ -1,6 +1,6 @@
 """The record of accelerated calls: what ran where, why, and for how long.
 
-Three kinds of seconds are never mixed: *measured* (by the clock, wherever the call ran), *predicted* (for the host,
+Three kinds of seconds are never mixed: *measured* (with the clock, wherever the call ran), *predicted* (for the host,
 from its rates) and *modelled* (for a device, from published figures).
 """
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from trnpy._report.what_if import WhatIf
 
 LIBRARIES = (*OWN, "numpy", "scipy")  # the caller of a function is the first frame outside these packages
-FOLD = 256  # calls are added up in batches of this size
-EVENTS = 1000  # the longest calls, which are kept one by one for the timeline: under 1 MB
-SITES = 10_000  # lines of the program that are counted apart; generated code beyond that shares one entry
-# Seconds of waiting for processors in a second, by all threads of the process, from which other work counts as known:
-# 0.01 to 0.03 on an idle machine, 0.8 and 1.6 with one and two threads beside a busy process on each processor.
+FOLD = 256  # calls are summed in batches of this size
+EVENTS = 1000  # number of longest calls that are kept individually for the timeline: under 1 MB
+SITES = 10_000  # lines of the program with counters of their own; further lines, of generated code, share one entry
+# If all threads of the process together wait more than this many seconds per second for processors, other work is
+# assumed: 0.01 to 0.03 on an idle machine, 0.8 with one thread and 1.6 with two if each processor runs a busy process.
 CROWDED = 0.1
-LOOK_S = 0.5  # between two looks, each of which reads a file for each thread: 20 us
-OVERLAPS = 256  # finished calls that are remembered, to find which part of a longer call around them they cover
+LOOK_S = 0.5  # seconds between two readings of the waiting times, each of which reads a file per thread: 20 us
+OVERLAPS = 256  # number of finished calls that are remembered, to find the part of an enclosing call that they cover
 
 
 class _Site:
-    """A call site of the program, with its last decision and the tally that this decision belongs to."""
+    """A call site of the program, with its last decision and the tally of this decision."""
 
     __slots__ = ("code", "decision", "file", "library", "line", "tally")
 
@@ -65,8 +65,8 @@ _UNKNOWN = ("", 0)
 class Ledger:
     """All accelerated calls between opening and closing, in bounded memory. Any thread may add calls or read them.
 
-    ``profile()`` opens one. ``print_report(ledger)``, ``ledger.to_json(path)`` and ``ledger.to_html(path)`` work while
-    it is open, too. Times are ``perf_counter`` seconds. ``title`` names the run in the report.
+    ``profile()`` opens one. ``print_report(ledger)``, ``ledger.to_json(path)`` and ``ledger.to_html(path)`` also work
+    while it is open. Times are ``perf_counter`` seconds. ``title`` names the run in the report.
     """
 
     __slots__ = (
@@ -77,16 +77,16 @@ class Ledger:
 
     def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
         self.title = title
-        self.instance: Instance | None = None  # with which the run is compared, too
-        self.ranks: list[Rank] = []  # of a run over several: this ledger is that of the first
+        self.instance: Instance | None = None  # the run is also compared with this instance
+        self.ranks: list[Rank] = []  # if the run has several ranks; this ledger belongs to the first
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
         self._pending: deque[tuple[Decision, float, float, _Site, int, float]] = deque()
-        # When ``_crowded`` looked, how long threads had waited by then, and its answer.
+        # The time of the last reading by ``_crowded``, the waiting time of threads until then, and the result.
         self._waits: tuple[float, float, bool | None] = self.opened, waited_s(), None
         self._lock = Lock()  # a signal handler may call in the middle of _fold
-        self._sites: dict[tuple[int, int], _Site] = {}  # by id of the code object, and instruction
+        self._sites: dict[tuple[int, int], _Site] = {}  # key: id of the code object, and instruction
         self._elsewhere = _Site(None, *_UNKNOWN)
         self._tallies: dict[tuple[str, str, str, str, str, int], Tally] = {}
         self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
@@ -96,16 +96,16 @@ class Ledger:
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
         self._until = -math.inf  # the end of the last interval in _recent
-        self.small: list[SmallCalls] = []  # of each function, line, activation and policy
-        self.samples = Samples()  # of work that no patch sees
+        self.small: list[SmallCalls] = []  # one for each function, line, activation and policy
+        self.samples = Samples()  # of work that patches do not reach
         self.comparisons = Comparisons(measure_routes)
-        self.engines: dict[str, Health] = {}  # of those that calls asked, by name
-        self.operands: Any = None  # a Cache that counts uses of operands where there is no engine to do it
+        self.engines: dict[str, Health] = {}  # engines that calls requested, by name
+        self.operands: Any = None  # a Cache that counts uses of operands if there is no engine
 
     def add(
         self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf
     ) -> None:
-        """Record one call. It counts for the program's line that made it.
+        """Record one call, for the program's line that made it.
 
         ran_s: the part of ``seconds`` in which the calling thread had a processor.
         """
@@ -130,13 +130,13 @@ class Ledger:
     ) -> SmallCalls | None:
         """The counter for small calls of one function from ``frame``; None if there are SITES counters already.
 
-        A library's calls count for the program's line that called the library, which may be another at the next call:
-        there is one counter for each such line and instruction of the library.
+        A library's calls are recorded for the program's line that called the library. This line can change from call to
+        call, so there is one counter for each such line and each instruction of the library.
         """
         with self._lock:
             site = self.site(frame)
             library = site.code is not frame.f_code
-            place = self._sites.get((id(frame.f_code), frame.f_lasti))  # None beyond SITES of them
+            place = self._sites.get((id(frame.f_code), frame.f_lasti))  # None if there are SITES already
             for old in self.small if library else ():
                 same = old.site, old.place, old.decision, old.activation, old.policy
                 if same == (site, place, decision, activation, policy):
@@ -158,11 +158,11 @@ class Ledger:
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:
-        """Add pending calls to the tallies, in batches: taking the lock for each call would cost more."""
+        """Add pending calls to the tallies, in batches, because a lock for each call would cost more."""
         with self._lock:
             crowded = bool(self._pending) and self._crowded()
-            batch = list(self._pending)  # which keeps decisions alive, and so their ids apart
-            fastest: dict[int, float] = {}  # seconds, by the id of the decision
+            batch = list(self._pending)  # keeps decisions alive, so that their ids are different
+            fastest: dict[int, float] = {}  # seconds; the key is the id of the decision
             for decision, _, seconds, _, _, ran_s in batch:
                 fastest[id(decision)] = min(fastest.get(id(decision), math.inf), seconds, ran_s)
             while True:
@@ -196,7 +196,7 @@ class Ledger:
                 self._forgotten = self._recent.popleft()[1]
 
     def _crowded(self) -> bool:
-        """Whether threads of this process waited for processors, in the last LOOK_S or since the ledger was opened."""
+        """Whether threads of this process waited for processors in the last LOOK_S or since the ledger was opened."""
         last, before, crowded = self._waits
         now = time.perf_counter()
         if crowded is None or now - last > LOOK_S:
@@ -209,7 +209,7 @@ class Ledger:
         code = frame.f_code
         library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
         site = _Site(code, source(code.co_filename), frame.f_lineno, library)
-        if len(self._sites) < SITES:  # beyond that sites are not kept: code generated in a loop would fill memory
+        if len(self._sites) < SITES:  # more are not kept, because code generated in a loop would fill memory
             self._sites[id(code), frame.f_lasti] = site
         return site
 
@@ -225,7 +225,7 @@ class Ledger:
     def _overlap(self, start: float, end: float) -> None:
         """Add the part of [start, end] that no recorded call covers yet: calls nest, and threads run in parallel."""
         recent, later = self._recent, []
-        start = max(start, self._forgotten)  # before that nothing is known; leaving it out counts no time twice
+        start = max(start, self._forgotten)  # earlier intervals are unknown; omitting them counts no time twice
         if start >= end:
             return
         while recent and recent[-1][1] >= start:
@@ -265,14 +265,14 @@ class Ledger:
 
     @property
     def calls(self) -> list[Call]:
-        """The EVENTS longest calls, in the order they began."""
+        """The EVENTS longest calls, in the order of their start."""
         self._fold()
         with self._lock:
             return sorted((call for _, _, call in self._longest), key=lambda call: call.started)
 
     @property
     def tallies(self) -> list[Tally]:
-        """Everything recorded, added up per function, place, reason, machine and line of the program."""
+        """All records, summed by function, place, reason, machine and line of the program."""
         self._fold()
         with self._lock:
             recorded = [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
@@ -289,8 +289,8 @@ class Ledger:
     def missed(self) -> list[Tally]:
         """Lines with calls on the host for which a device would be HYSTERESIS times faster (modelled), by gain.
 
-        ``won`` counts calls for which it beats the undisturbed time of the host; ``doubted`` those for which it beats
-        the measured time only: this host took longer than predicted, or than for the fastest such call.
+        ``won`` counts calls for which it beats the undisturbed host time. ``doubted`` counts calls for which it beats
+        only the measured time: this host took longer than predicted, or than for the fastest such call.
         """
         lines = (t for t in self.by_line() if t.won or t.doubted)
         return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)
@@ -300,22 +300,23 @@ class Ledger:
         return sorted((t for t in self.by_line() if t.lost), key=lambda t: t.lost_host_s - t.lost_s)
 
     def unrouted(self) -> list[Unrouted]:
-        """Lines with work that no patch sees, longest time first: what was found by looking now and then.
+        """Lines with work that patches do not reach, found by sampling, longest time first.
 
-        A small call that passes the gate looks as if no patch saw it. Its line has a tally of the function.
+        A small call that passes the compiled gate looks unpatched in a sample, but its line has a tally of the function
+        and is left out.
         """
         seen = {(t.op, t.file, t.line) for t in self.tallies}
         return [u for u in self.samples.found() if u.kind != UNPATCHED or (u.function, u.file, u.line) not in seen]
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds from opening to closing, or until now, without those that comparing routes took."""
+        """Seconds from opening to closing or until now, except the time for comparisons of CPU fast paths."""
         closed = time.perf_counter() if self.closed is None else self.closed
         return closed - self.opened - self.comparisons.seconds
 
     @property
     def machine(self) -> str:
-        """The machine of the modelled seconds; if there are several, the one with most calls."""
+        """The machine of the modelled seconds; if there are several, the one with the most calls."""
         named = [t for t in self.tallies if t.machine]
         if named:
             return max(merged(named, "machine"), key=lambda t: t.calls).machine
@@ -339,7 +340,7 @@ class Ledger:
         return frame(page(self), "trnpy report")
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""
+        """The whole report in JSON types. ``schema`` names the layout; all times are in seconds."""
         from trnpy._report.document import document
 
         return document(self)
@@ -365,8 +366,8 @@ class ProcessLedger:
     """The ledgers of this process, for all threads. ``ledger`` records; it is None while nothing is recorded."""
 
     ledger: Ledger | None = None
-    last: Ledger | None = None  # the one closed last
-    opened: tuple[Ledger, ...] = ()  # of these the last records
+    last: Ledger | None = None  # the ledger that was closed last
+    opened: tuple[Ledger, ...] = ()  # open ledgers; the last one records
     lock = Lock()  # re-entrant: a signal handler may open a ledger
 
 
@@ -379,7 +380,7 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     title : str, optional
         Name of the run in the report.
     measure_routes : bool, optional
-        Whether to run NumPy's or SciPy's function beside a sample of the calls that take another route on the host.
+        Whether to also run NumPy's or SciPy's function for a sample of the calls that use a CPU fast path.
 
     Yields
     ------
@@ -432,7 +433,7 @@ def _close(ledger: Ledger) -> None:
     ledger.closed = time.perf_counter()
     ProcessLedger.ledger, ProcessLedger.last = (before + after)[-1] if before + after else None, ledger
     ProcessLedger.opened = before + after
-    # First pass on this ledger's own calls: those of ledgers opened later reach ``before`` when these are closed.
+    # Absorb this ledger first: calls of ledgers opened later reach ``before`` when those are closed.
     if before:
         before[-1].absorb(ledger)
     for later in after:
@@ -440,7 +441,7 @@ def _close(ledger: Ledger) -> None:
 
 
 def report() -> Ledger:
-    """Ledger of the open `profile` block, else of the one that closed last.
+    """Ledger of the open `profile` block, otherwise of the last one closed.
 
     Returns
     -------
@@ -462,7 +463,7 @@ def report() -> Ledger:
 
 
 def print_report(ledger: Ledger, file: IO[str] | None = None) -> None:
-    """Print the tables to ``file`` (default standard error), by rich if it is installed, else as plain text."""
+    """Print the tables to ``file`` (default standard error), with rich if it is installed, otherwise as plain text."""
     from trnpy._report.text import show
 
     show(ledger, sys.stderr if file is None else file)

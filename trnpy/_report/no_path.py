@@ -1,4 +1,4 @@
-"""Functions of NumPy and SciPy that have no path on a device, and why."""
+"""NumPy and SciPy functions without a device path, and the reasons."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ NAMES = {
 
 
 def why(name: str) -> str:
-    """Why the function of this public name has no path."""
+    """Why the function with this public name has no device path."""
     module, _, function = name.rpartition(".")
     return MODULES.get(module) or NAMES.get(function, OTHER)
 
 
 def pathless(function: Any) -> str:
-    """The public name of a function of linear algebra that has no path on a device; "" of any other."""
-    if name := getattr(function, "__trnpy_pathless__", ""):  # of trnpy's namespaces
+    """The public name of a linear algebra function without a device path; "" for any other function."""
+    if name := getattr(function, "__trnpy_pathless__", ""):  # a function of trnpy's namespaces
         return str(name)
     module = getattr(function, "__module__", None)
     if not isinstance(module, str) or not module.startswith(LINEAR_ALGEBRA) or isinstance(function, type):
@@ -67,7 +67,7 @@ def pathless(function: Any) -> str:
 
 
 def counterpart(function: Any) -> str:
-    """The name in trnpy of an accelerated function of NumPy's or SciPy's that is not patched; "" of any other."""
+    """The name in trnpy of a NumPy or SciPy function that is accelerated but not patched; "" for any other function."""
     name = getattr(function, "__name__", "")
     for namespace in ("", ".linalg", ".sparse.linalg"):
         ours = getattr(importlib.import_module(f"trnpy{namespace}"), name, None) if name else None

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page, for light and dark screens, legible without scripts."""
+"""The report as one self-contained HTML page, for light and dark screens, readable without scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trnpy._settings.host_rates import machine_id
 
 ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
 LANE = 40  # height in pixels, the same as in the style sheet
-LANES = 6  # for threads; all beyond share the last
+LANES = 6  # lanes for threads; further threads share the last
 TICK = 7  # height in pixels of calls that are shorter than THINNEST
 
 LEGEND = (
@@ -37,7 +37,7 @@ HATCH = (
     '<rect width="6" height="6" class="d2"/><rect width="3" height="6" class="d1"/></pattern></defs>'
 )
 
-PALE = "<p>Pale: other calls, too small or of a kind that no device is considered for; they have no modelled time.</p>"
+PALE = "<p>Pale: calls without a modelled time, because they are too small or have no device path.</p>"
 
 
 @record()
@@ -60,7 +60,7 @@ def bar(parts: Iterable[Part], full_s: float) -> str:
 
 
 def headline(w: WhatIf) -> str:
-    """The what-if in a few words; `lead` has the figures."""
+    """The prediction in a few words; `lead` has the figures."""
     if not w.calls:
         return "No accelerated function was called"
     if w.taken:
@@ -77,7 +77,7 @@ def headline(w: WhatIf) -> str:
 
 
 def lead(w: WhatIf) -> str:
-    """The sentence below the headline, with the figures of the what-if."""
+    """The sentence below the headline, with the figures of the prediction."""
     verdict, _, rest = str(w).partition(": ")
     said = rest or verdict
     return html.escape(f"{said[:1].upper()}{said[1:]}.")
@@ -113,7 +113,7 @@ def comparison(w: WhatIf) -> str:
 
 
 def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
-    """Four figures: run time, share of accelerated functions, their calls, calls for a device."""
+    """Four figures: run time, share of accelerated functions, number of their calls, calls for a device."""
     share = w.accelerated_s / w.elapsed_s if w.elapsed_s else 0.0
     figures = (
         (duration(w.elapsed_s), "run time, measured"),
@@ -127,7 +127,7 @@ def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
 
 
 def functions(ledger: Run) -> str:
-    """For each function a bar of host time above a bar of device time, all on one scale."""
+    """A bar of host time above a bar of device time for each function, all on one scale."""
     machine = ledger.machine
     groups: dict[str, list[Tally]] = {}
     for t in ledger.by_function():
@@ -188,8 +188,8 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
 def timeline(ledger: Run) -> str:
     """Calls over time: a lane for the host time of each thread, and one for each core of the device.
 
-    The lanes of the device show the calls that a device computed or, if there are none, those for which it would be
-    faster, at the time when they began.
+    The lanes of the device show the calls that a device computed. If there are none, they show the calls for which a
+    device would be faster, at the time when they began.
     """
     calls, elapsed_s, machine = ledger.calls, ledger.elapsed_s, ledger.machine
     if not calls or elapsed_s <= 0:
@@ -244,7 +244,7 @@ def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float
 
 
 def caption(ledger: Run) -> str:
-    """The caption of the timeline: which calls it leaves out, and which it does not draw to scale."""
+    """The caption of the timeline: the calls that it omits and those that it does not draw to scale."""
     calls, tallies = ledger.calls, ledger.tallies
     count, total_s = sum(t.calls for t in tallies), sum(t.seconds for t in tallies)
     said = []
@@ -314,7 +314,7 @@ def sections_of(tables: Sequence[Table]) -> str:
 
 
 def ranks(ledger: Run) -> str:
-    """What the ranks of the run did; empty for one process."""
+    """The sections about the ranks of the run; empty for one process."""
     if not ledger.ranks:
         return ""
     rows = f"<section><h2>When ranks worked and waited</h2>{rank_rows(ledger.ranks)}</section>"
@@ -343,24 +343,24 @@ def reasons(ledger: Run) -> str:
 
 
 def honesty(ledger: Run) -> str:
-    """Where the modelled and predicted figures come from."""
+    """The sources of the modelled and predicted figures."""
     m, tallies = MACHINES[ledger.machine], ledger.tallies
     rough = basis(tallies)
     rough = f" {html.escape(rough[0].upper() + rough[1:])}." if rough else ""
     some = f" (T{estimates(tallies)[1:]}.)" if any(t.timed < t.calls for t in tallies) else ""
     return (
-        f"<p><b>Measured</b> is what the clock said.{some} <b>Predicted</b> is the host, from its rates.{rough} "
+        f"<p><b>Measured</b> times come from the clock.{some} <b>Predicted</b> is the host, from its rates.{rough} "
         f"<b>Modelled</b> is one physical NeuronCore (LNC 1) of a {m.name}, from published figures: "
         f"{quantity(m.launch_s, 's')} a launch, {quantity(m.link_bytes_per_s, 'B')}/s to the device and "
         f"{quantity(m.unlink_bytes_per_s, 'B')}/s back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, "
         f"and at its peak {quantity(m.float64_flops_per_s, 'flop')}/s of products with float64 accuracy. "
         f"A modelled time is within a factor of {ERROR_FACTOR:g} in nine of ten published measurements of trn1; "
-        "charts and speed-ups show its middle. In every chart, hatched means: not measured.</p>"
+        "charts and speed-ups show its middle. In every chart, hatched bars are not measured.</p>"
     )
 
 
 def notices(ledger: Run, w: WhatIf) -> list[str]:
-    """The sentences below the what-if: the instance asked for, advice, what is in doubt, what ran where."""
+    """The sentences below the prediction: the requested instance, advice, doubted gains, use of devices."""
     doubted = doubts(ledger.tallies, w)
     return [
         *over_ranks(ledger),
@@ -409,7 +409,7 @@ def page(ledger: Run) -> str:
 
 ROW = 22  # height in pixels of the row of a rank, and of each of its NeuronCores
 TICKS = 8  # on the time axis at most
-THINNEST = 0.8  # thousandths of the time axis, about a pixel: least width of what is drawn
+THINNEST = 0.8  # least width that is drawn, in thousandths of the time axis: about a pixel
 KEYS = {
     "host": "accelerated functions on the host", "device": "on a NeuronCore",
     "modelled": "on a NeuronCore, if it had one (modelled)", "waits": "waiting for other ranks", "moves": "transfers",
@@ -437,7 +437,7 @@ def axis(elapsed_s: float) -> str:
 
 
 def rank_rows(ranks: list[Rank]) -> str:
-    """When each rank called accelerated functions, waited and sent: a row for each and its cores, on one axis."""
+    """Accelerated calls, waiting and transfers over time: rows for each rank and its cores, on one axis."""
     began = min(start for r in ranks for start in (r.began, *(e[0] for e in r.events)))
     elapsed_s = max(r.began + r.elapsed_s for r in ranks) - began
     drawn = []

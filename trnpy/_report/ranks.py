@@ -1,4 +1,4 @@
-"""The ranks of one run: what each sends of its ledger and its collective operations, and their sums."""
+"""The ranks of one run: the part of its ledger and of its collective operations that each sends, and their sums."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trnpy._report.run_record import Event, Rank, Run
 from trnpy._report.tally import DEVICE, merged, ran_on, wins
 from trnpy._report.what_if import predicted
 
-HOST = -1  # in the place of a NeuronCore's number
+HOST = -1  # stands for the host in place of a NeuronCore's number
 EVENTS = 300  # calls of a rank that its row of the timeline shows
-LINES = 1000  # of the program, of each rank
+LINES = 1000  # lines of the program that each rank sends
 
 
 @record(frozen=False)
@@ -25,7 +25,7 @@ class Shared:
     what: str
     calls: int = 0
     sent: int = 0
-    seconds: list[float] = field(default_factory=list)  # of each rank: of calls and transfers, without waiting
+    seconds: list[float] = field(default_factory=list)  # for each rank: calls and transfers, without waiting
     waited_s: list[float] = field(default_factory=list)
 
     @property
@@ -36,7 +36,7 @@ class Shared:
 
 
 def payload(ledger: Run, traffic: Any = None) -> bytes:
-    """What a rank sends: its part of the report. ``traffic`` is that of its communicator, if it has one."""
+    """A rank's part of the report, to be sent. ``traffic`` is the traffic of its communicator, if it has one."""
     offset = ledger.began - ledger.opened
     lines = merged(ledger.tallies, "op", "file", "line")[:LINES]
     moves = [(e[0] + offset, e[1], e[2], f"{e[3]} at {e[4]}", HOST) for e in (traffic.longest() if traffic else ())]
@@ -53,9 +53,9 @@ def payload(ledger: Run, traffic: Any = None) -> bytes:
 
 
 def _calls(ledger: Run, offset: float) -> list[Event]:
-    """The longest calls, those on a device once for each of its cores, which number from 0 in each rank.
+    """The longest calls; a call on a device is listed once for each of its cores, numbered from 0 in each rank.
 
-    If a device computed none, also those for which it would be faster, for as long as the model says.
+    If no device computed a call, the calls for which it would be faster are also listed with their modelled time.
     """
     taken = any(ran_on(c.decision) == DEVICE for c in ledger.calls)
     found: list[Event] = []
@@ -75,7 +75,7 @@ def parsed(payloads: list[bytes]) -> list[Rank]:
 
 
 def by_line(ranks: list[Rank]) -> list[Shared]:
-    """Calls and collective operations of all ranks, added up by line; longest first, waiting included."""
+    """Calls and collective operations of all ranks, summed by line; longest first, including waiting."""
     found: dict[tuple[str, str], Shared] = {}
     for number, rank in enumerate(ranks):
         calls = [(f"{r['file']}:{r['line']}", r["op"], r["calls"], 0, r["seconds"], 0.0) for r in rank.lines]
@@ -99,7 +99,7 @@ def place_parts(where: str) -> tuple[str, int]:
 
 
 def to_dict(ranks: list[Rank]) -> list[dict[str, Any]]:
-    """The ranks in types that JSON has, without events, which the page draws."""
+    """The ranks in JSON types, without events, which only the page draws."""
     totals = ("sent", "waited_s", "moved_s", "busy_s")
     return [
         {name: value for name, value in asdict(r).items() if name != "events"} | {n: getattr(r, n) for n in totals}

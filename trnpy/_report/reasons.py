@@ -1,4 +1,4 @@
-"""Where a call runs and why, as users read it."""
+"""The decision about a call and its reason, as users read them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Reason(StrEnum):
     ERROR = "error", "Host: the device failed."
 
 
-# Each reason is explained once, above; help() and the docs list them from there.
+# Each reason is explained only above; help() and the docs list the explanations from there.
 if Reason.__doc__:  # python -OO drops docstrings
-    _indent = Reason.__doc__.partition("{members}")[0].rpartition("\n")[2]  # none from Python 3.13 on
+    _indent = Reason.__doc__.partition("{members}")[0].rpartition("\n")[2]  # empty from Python 3.13 on
     _listed = f"\n{_indent}".join(f"{reason.name}\n{_indent}    {reason.meaning}" for reason in Reason)
     Reason.__doc__ = Reason.__doc__.replace("{members}", _listed)
 
@@ -67,7 +67,7 @@ def meaning(code: str) -> str:
     return next(reason.meaning for reason in Reason if reason == code)
 
 
-# Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
+# Reasons for which fallback="raise" does not raise: the host is the right place and there is no error.
 CONTENT = frozenset(
     {
         Reason.ROUTE,
@@ -97,17 +97,17 @@ class Decision:
     Attributes
     ----------
     op : str
-        Dotted name of the reference function, such as "scipy.linalg.eigh".
+        Dotted name of the original function, such as "scipy.linalg.eigh".
     on_device : bool
-        Whether the device computes the result. Of a call that was made: whether it launched anything.
+        Whether the device computes the result. After a call: whether it launched any kernel.
     reason : Reason
-        Why there.
+        Why the call runs there.
     detail : str
         The reason as a phrase with figures.
     dtype : str
         Dtype of the products.
     flops : float
-        Real operations by the textbook count.
+        Real operations, as textbooks count them.
     moved_bytes : int
         Bytes of operands and results.
     host_s : float or None
@@ -117,27 +117,27 @@ class Decision:
     machine : str
         The device that `device_s` is modelled on: trn1, trn2 or trn3.
     calibrated : bool
-        Whether `host_s` rests on measurements of this host (`calibrate`).
+        Whether `host_s` is based on measurements of this host (`calibrate`).
     engine : str
-        What computed the result.
+        Name of the engine that computed the result.
     route : str
-        The host's method, if it is not the reference function.
+        Name of the CPU fast path; empty for the original function.
     method : str
         The method of the device path, if it has several.
     launches : tuple of (str, int)
-        Kernels and how often each was launched; of the host engine, products and twins of kernels.
+        Kernels and the number of launches of each; for the host engine, products and reference versions of kernels.
     waiting_s : float
-        Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
+        Predicted seconds that a CPU fast path would save, if it is not used yet because its import takes longer.
     unproven : str
-        Of a result on the device, what its check cannot prove (docs/numerics.md#what-is-not-certified).
+        The property of a device result that its check cannot prove (docs/numerics.md#what-is-not-certified).
     parts : Parts
-        `device_s` by what takes it: launches, link, conversions, engine, other work of the host.
+        The parts of `device_s`: launches, transfers, conversions, engine, other work of the host.
     single_s : float or None
-        Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
+        Modelled seconds of the device for a float64 product with ``precision="fp32"``.
     cores : int
-        Physical NeuronCores (LNC 1) that `device_s` is modelled on: more than one if the policy allows and it pays.
+        Physical NeuronCores (LNC 1) that `device_s` is modelled on: several if the policy allows that and it is faster.
     model_reason, model_detail : Reason or None, str
-        What would be the reason with a device at hand, if there is none; NO_DEVICE if only an engine models it.
+        If there is no device: the reason that the model gives for one; NO_DEVICE if modelling needs an engine.
     by_device_path : bool
         Whether the device path computed the result, even if it left all of it to the host.
     gain_s : float
@@ -197,7 +197,7 @@ class Decision:
 
     @property
     def where(self) -> str:
-        """ "host" or "device", and the way there if it has a name."""
+        """ "host" or "device", and the name of the fast path or method if there is one."""
         way = self.method if self.on_device else self.route
         return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
 
@@ -218,7 +218,7 @@ class Decision:
 
 @functools.cache
 def small_decision(name: str, most: int, of: str = "elements") -> Decision:
-    """The decision about calls of ``name`` whose operands have at most so many elements in all, or so much work."""
+    """The decision about calls of ``name`` whose operands have at most ``most`` elements in total, or other units."""
     return Decision(name, False, Reason.SMALL, f"at most {most:,} {of}")
 
 

@@ -1,4 +1,4 @@
-"""What a recorded run consists of, as all views of a report read it; ``ledger.Ledger`` is such a record."""
+"""The interface of a recorded run, which all views of a report read; ``ledger.Ledger`` implements it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rank:
     accelerated_s: float
     lines: list[dict[str, Any]]  # file, line, op, calls, seconds: accelerated calls
     collectives: list[dict[str, Any]]  # operation, where, calls, sent, waited_s, moved_s
-    events: list[Event]  # start as ``began``; of the kinds "host", "device", "modelled", "waits" and "moves"
+    events: list[Event]  # starts are seconds since 1970; kinds are "host", "device", "modelled", "waits" and "moves"
 
     @property
     def sent(self) -> int:
@@ -48,16 +48,16 @@ class Rank:
 
 
 class Run(Protocol):
-    """A run while it is recorded, or afterwards. Times are ``perf_counter`` seconds unless said otherwise."""
+    """A run, during or after recording. Times are ``perf_counter`` seconds unless stated otherwise."""
 
     title: str
     opened: float
     began: float  # seconds since 1970
-    covered_s: float  # in which at least one accelerated function was running
-    instance: Instance | None  # with which the run is compared as well
-    ranks: list[Rank]  # of a run over several processes: this record is that of the first
+    covered_s: float  # time in which at least one accelerated function was running
+    instance: Instance | None  # the run is also compared with this instance
+    ranks: list[Rank]  # if the run has several processes; this record belongs to the first
     comparisons: Comparisons
-    engines: dict[str, Health]  # engines that calls asked for, by name
+    engines: dict[str, Health]  # engines that calls requested, by name
 
     @property
     def calls(self) -> list[Call]:
@@ -66,7 +66,7 @@ class Run(Protocol):
 
     @property
     def tallies(self) -> list[Tally]:
-        """All calls, added up per function, place, reason, machine and line of the program."""
+        """All calls, summed by function, place, reason, machine and line of the program."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Run(Protocol):
         ...
 
     def small_tallies(self) -> list[Tally]:
-        """The small calls, added up per function and line."""
+        """The small calls, summed by function and line."""
         ...
 
     def by_function(self) -> list[Tally]:

@@ -1,8 +1,8 @@
-"""Work that no patch sees, found by looking at the stacks of all threads 25 times a second while calls are recorded.
+"""A sampling profiler for work that patches do not reach: it reads the stacks of all threads 25 times per second.
 
-``a.dot(b)`` of arrays is C code that Python cannot replace; ``fft``, ``eig`` or ``spsolve`` have no path on a device;
-and a function that was imported by name before the patch is NumPy's or SciPy's still. Patched functions pay nothing for
-this: a thread of its own looks, and what it finds is worked out when the report is made.
+``a.dot(b)`` of arrays is C code that Python cannot replace; ``fft``, ``eig`` and ``spsolve`` have no device path; and a
+function that was imported by name before the patch is still NumPy's or SciPy's. Patched functions have no extra cost: a
+separate thread takes samples while calls are recorded, and the report interprets them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, ClassVar, NamedTuple
 from trnpy._base.conventions import OWN
 from trnpy._report.files import source
 
-PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
-# A thread that wakes late has waited for the interpreter's lock, which Python code gives away after 5 ms at most. So
-# what a late look finds began after it was due, unless it is later than that: then one call has held the lock.
+PERIOD_S = 0.04  # half of this slowed Python loops by 1.2 to 1.7 % (one core of an EPYC)
+# A thread that wakes late has waited for the interpreter lock, which Python code releases after 5 ms at most. Work that
+# a late sample finds therefore began after the sample was due. If the delay exceeds HELD_S, one call has held the lock.
 PROMPT_S = 0.0005
 HELD_S = 0.008
-SHARE = 0.01  # of the time, which the thread may use or wait in vain: it looks less often if a look takes long
-AGAIN_S = 0.0002  # a product that is over by then is too short to be worth a path
-LEAST_S, LEAST_SHARE = 3 * PERIOD_S, 0.01  # below, in seconds and of the run, the text does not mention it
+SHARE = 0.01  # share of the time that the thread may use or wait in vain; it samples less often if samples take long
+AGAIN_S = 0.0002  # a product that ends within this time is too short to accelerate
+LEAST_S, LEAST_SHARE = 3 * PERIOD_S, 0.01  # least seconds, and least share of the run, that the text mentions
 SITES = 10_000
 LIBRARIES = ("numpy", "scipy")
 RECORDER = "trnpy._call.dispatch"
@@ -38,19 +38,19 @@ PRODUCT, NO_PATH, UNPATCHED = "product", "no path", "unpatched"
 
 
 class Hooked:
-    """What has been patched in this process: names by the identity of the original function, which is kept alive."""
+    """The patched names of this process by the ``id`` of the original function, which is kept alive."""
 
     originals: ClassVar[dict[int, tuple[Any, str]]] = {}
 
 
 class Unrouted(NamedTuple):
-    """Time that one line of the program spent in work that no patch saw."""
+    """Time that one line of the program spent in work that patches do not reach."""
 
     kind: str  # "product", "no path" or "unpatched"
     function: str
     file: str
     line: int
-    seconds: float  # by samples, at least
+    seconds: float  # a lower bound, from samples
 
 
 class Place(NamedTuple):
@@ -70,7 +70,7 @@ class Samples:
         self.seconds: dict[Place, float] = {}
 
     def add(self, place: Place, seconds: float) -> None:
-        """Add time to a place; beyond SITES places new ones are passed over."""
+        """Add time to a place; if there are SITES places, new ones are ignored."""
         if place in self.seconds or len(self.seconds) < SITES:
             self.seconds[place] = self.seconds.get(place, 0.0) + seconds
 
@@ -80,7 +80,7 @@ class Samples:
             self.add(place, seconds)
 
     def found(self) -> list[Unrouted]:
-        """What can be said of the places, longest time first."""
+        """The places as lines of the program with functions, longest time first."""
         sums: dict[tuple[str, str, str, int], float] = {}
         for place, seconds in list(self.seconds.items()):
             if (named := _named(place)) is not None:
@@ -93,16 +93,16 @@ class Samples:
 
 
 class _Thread:
-    """A thread that looks, as others see it."""
+    """The handle of the sampling thread."""
 
     def __init__(self) -> None:
         self.wake, self.done = _thread.allocate_lock(), _thread.allocate_lock()  # released to end it, and as it ends
         self.wake.acquire()
         self.done.acquire()
-        self.native = 0  # the system's number of it
+        self.native = 0  # the operating system's thread id
 
     def end(self) -> None:
-        """Return when it is gone."""
+        """End the thread; returns when it is gone."""
         self.wake.release()
         self.done.acquire()
         while os.path.exists(f"/proc/self/task/{self.native}"):  # it takes microseconds more
@@ -110,7 +110,7 @@ class _Thread:
 
 
 class _Watch:
-    """The thread of this process, if there is one, and where it adds to; they change under ``lock``."""
+    """The sampling thread of this process, if there is one, and its target; both change only under ``lock``."""
 
     lock = threading.RLock()  # a fork holds it, so that the child finds it free
     thread: _Thread | None = None
@@ -118,17 +118,17 @@ class _Watch:
 
 
 def watch(samples: Callable[[], Samples | None]) -> None:
-    """Look at all threads for as long as ``samples`` returns where to add what is seen."""
+    """Sample all threads while ``samples`` returns an object to add to."""
     with _Watch.lock:
         if _Watch.thread is None:
             thread = _Thread()
-            # No threading.Thread: programs count and list those.
+            # Not a threading.Thread, because programs count and list those.
             _thread.start_new_thread(_look, (thread, samples))
             _Watch.samples, _Watch.thread = samples, thread
 
 
 def _before_fork() -> None:
-    """Python warns of forks with threads, and the child has none."""
+    """End the thread before a fork: Python warns about forks with threads, and the child would not have it."""
     _Watch.lock.acquire()
     thread, _Watch.thread = _Watch.thread, None
     if thread is not None:
@@ -154,11 +154,11 @@ def _look(own: _Thread, target: Callable[[], Samples | None]) -> None:
 
 
 def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> None:
-    """Look until ``own.wake`` is released, once, or nothing is recorded any more.
+    """Sample until ``own.wake`` is released or nothing is recorded any more.
 
-    A program whose calls give the interpreter's lock away for microseconds wakes a thread that waits for the lock each
-    time, and seldom lets it run; each wake-up costs the program microseconds, too. So a wait for the lock that finds
-    nothing counts as time used.
+    If a program's calls release the interpreter lock for microseconds, each release wakes a thread that waits for the
+    lock but seldom lets it run, and each wake-up costs the program microseconds. A wait for the lock that finds nothing
+    therefore counts as time used.
     """
     last, used_s, pause_s = time.perf_counter(), time.thread_time(), PERIOD_S
     while not own.wake.acquire(timeout=pause_s):
@@ -186,7 +186,7 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
 
 
 def _left(target: Callable[[], Samples | None]) -> bool:
-    """Whether nothing is recorded any more and no fork waits for the thread; then the process has none."""
+    """Whether nothing is recorded any more and no fork waits for the thread; if so, unregister the thread."""
     if not _Watch.lock.acquire(blocking=False):
         return False
     try:
@@ -199,14 +199,14 @@ def _left(target: Callable[[], Samples | None]) -> bool:
 
 
 def _seen() -> set[Place]:
-    """The places where threads are in work that no patch sees."""
+    """The places where threads run work that patches do not reach."""
     own = _thread.get_ident()
     places = (_place(frame) for thread, frame in sys._current_frames().items() if thread != own)
     return {place for place in places if place is not None}
 
 
 def _place(frame: FrameType | None) -> Place | None:
-    """The place of a thread whose innermost frame is ``frame``; None for work that is recorded, or none of ours."""
+    """The place of a thread whose innermost frame is ``frame``; None if its work is recorded or not linear algebra."""
     function = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
@@ -240,7 +240,7 @@ def _recorded(frame: FrameType) -> bool:
 
 
 def _named(place: Place) -> tuple[str, str] | None:
-    """The kind and the function of a place; None if it is no work for a device."""
+    """The kind and the function of a place; None if its work does not suit a device."""
     if not place.function:
         return _instruction(place)
     name = public_name(place.function)
@@ -251,7 +251,7 @@ def _named(place: Place) -> tuple[str, str] | None:
 
 
 def public_name(function: str) -> str:
-    """The public name of a function of NumPy or SciPy by that of its own module; "" if it has none."""
+    """The public name of a NumPy or SciPy function, from its name in its own module; "" if it has none."""
     path, _, name = function.rpartition(".")
     parts = path.split(".")
     private = next((i for i, part in enumerate(parts) if part.startswith("_")), len(parts))
@@ -261,7 +261,7 @@ def public_name(function: str) -> str:
 
 
 def _instruction(place: Place) -> tuple[str, str] | None:
-    """A product by method, or a call of an original function by its own name."""
+    """A product through a method, or a call of an original function through a name."""
     steps = [step for step in dis.get_instructions(place.code) if step.opname != "CACHE"]
     at = next((i for i, step in enumerate(steps) if step.offset == place.instruction), 0)
     callee = _callee(steps, at)
@@ -283,7 +283,7 @@ def _hooked(value: Any) -> tuple[str, str] | None:
 
 
 def _callee(steps: list[dis.Instruction], call: int) -> int | None:
-    """The index of the instruction that has loaded what ``call`` calls: its arguments lie above it on the stack."""
+    """The index of the instruction that loaded the callee of ``call``; the arguments are above it on the stack."""
     left = (steps[call].arg or 0) + (steps[call].opname == "CALL_KW")
     start = call - (call > 0 and steps[call - 1].opname == "PRECALL") - 1
     for i in range(start, -1, -1):

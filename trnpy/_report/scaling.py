@@ -1,4 +1,4 @@
-"""The what-if of many chips: seconds of work and of transfers on 1 to 64 chips and 1 to 16 instances, modelled."""
+"""Predictions for many chips: modelled seconds of work and transfers on 1 to 64 chips and 1 to 16 instances."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from trnpy._report.run_record import Run
 from trnpy._report.what_if import predicted
 
 INSTANCES_MODELLED = (1, 2, 4, 8, 16)
-USUAL = {"trn1": "trn1.32xlarge", "trn2": "trn2.48xlarge"}  # the instance of a machine where none is named
-NETWORK_S = 15e-6  # a message from instance to instance by EFA (AWS's pages of the Elastic Fabric Adapter)
-# How the bytes that each of p ranks sends change with p: for the same arrays, and for the same share of each rank.
+USUAL = {"trn1": "trn1.32xlarge", "trn2": "trn2.48xlarge"}  # the instance of a machine if none is named
+NETWORK_S = 15e-6  # a message between instances over EFA (AWS's pages of the Elastic Fabric Adapter)
+# Bytes that each of p ranks sends, as a function of p: for arrays of fixed size, and for a fixed share per rank.
 SENT: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
     "alltoall": (lambda p: (p - 1) / p**2, lambda p: (p - 1) / p),
     "allgather": (lambda p: (p - 1) / p, lambda p: p - 1.0),
     "ring": (lambda p: (p - 1) / p, lambda p: p - 1.0),
     # A and the result cut by rows, B by columns: blocks of a square grid (docs/scaling.md#the-model).
     "grid": (lambda p: (p - 1) / p**1.5, lambda p: (p - 1) / p**0.5),
-    "visit": (lambda p: p // 2 / p, lambda p: p // 2),  # a rank's orbitals go to half of the others
+    "visit": (lambda p: p // 2 / p, lambda p: p // 2),  # each rank sends its orbitals to half of the other ranks
     "": (lambda p: (p - 1) / p, lambda p: (p - 1) / p),  # all others
 }
 
 
 @record(frozen=True)
 class Point:
-    """A run on so many chips."""
+    """A run on ``chips`` chips."""
 
     chips: int
     instances: int
@@ -42,7 +42,7 @@ class Point:
 
 @record(frozen=True)
 class Curve:
-    """A program on more and more chips: with the same problem, and with as much for each core."""
+    """A program on increasing numbers of chips: with a fixed problem (strong) and with fixed work per core (weak)."""
 
     name: str
     strong: tuple[Point, ...]
@@ -54,13 +54,13 @@ class Curve:
 
     @property
     def efficiencies(self) -> list[float]:
-        """Of weak scaling."""
+        """Efficiencies of weak scaling."""
         return [self.weak[0].seconds / point.seconds for point in self.weak]
 
 
 @record(frozen=True)
 class Load:
-    """What each of p ranks does: seconds of work, bytes sent, and collective operations."""
+    """The load of each of p ranks: seconds of work, bytes sent, and collective operations."""
 
     work_s: Callable[[int], float]
     sent: Callable[[int], float]
@@ -74,14 +74,15 @@ def chips(instance: Instance) -> list[int]:
 
 
 def moved_s(instance: Instance, ranks: int, sent: float, operations: float) -> float:
-    """Seconds in which a rank, a NeuronCore, sends so many bytes in so many operations.
+    """Seconds in which a rank on one NeuronCore sends ``sent`` bytes in ``operations`` operations.
 
-    In one instance at the rate measured in a collective, beyond it all by its share of the instance's network.
+    Within one instance the rate is that measured for a collective; between instances it is the rank's share of the
+    instance's network.
     """
     if ranks == 1:
         return 0.0
     instances, timing = -(-ranks // instance.cores), instance.hardware.timing
-    # What a launch with collectives takes on the cores of an instance, and messages between instances as in a tree.
+    # Launch with collectives on the cores of an instance, then messages between instances along a tree.
     each = timing.group_barrier_s + timing.group_doubling_s * math.log2(min(ranks, instance.cores) / 2)
     rate = instance.hardware.peer_bytes_per_s
     if instances > 1:
@@ -100,15 +101,15 @@ def points(instance: Instance, load: Load) -> tuple[Point, ...]:
 
 
 def instance_of(ledger: Run) -> Instance | None:
-    """The instance of a run: the one asked for, or the usual one of its machine; None if its network is not known."""
+    """The instance of a run: the requested one, or the default of its machine; None if its network is not known."""
     found = ledger.instance or INSTANCES.get(USUAL.get(ledger.machine, ""))
     return found if found is not None and found.network_gbit_per_s and found.chips > 1 else None
 
 
 def curve(ledger: Run) -> Curve | None:
-    """The run of several ranks on more chips, one rank on each core; None for one process, or without a network.
+    """A run of several ranks on more chips, one rank per core; None for one process, or if no network is known.
 
-    What is outside accelerated functions takes as long as here on every rank; accelerated calls are divided evenly.
+    Work outside accelerated functions takes as long as here on every rank; accelerated calls are divided evenly.
     """
     instance, ranks = instance_of(ledger), len(ledger.ranks)
     if instance is None or ranks < 2:

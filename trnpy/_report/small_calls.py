@@ -1,4 +1,4 @@
-"""Recorded calls one by one, and counters of small ones: all that recording takes before calls are added up."""
+"""The records of single calls, and the counters of small ones: the data before calls are summed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
-NOTHING_CALLED = "no accelerated function was called by name: nothing to say of a device"
-EXACT = 17  # the first small calls of a line, which are all timed; later ones are sampled
+NOTHING_CALLED = "no accelerated function was called by name, so there is no device prediction"
+EXACT = 17  # this many small calls of a line are all timed; later ones are sampled
 BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
-STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that alternating calls are all sampled
+STRIDE = 61  # every STRIDE-th brief call of a line is timed; a prime, so that alternating calls are all sampled
 
 
 class Call(NamedTuple):
@@ -35,12 +35,12 @@ class Site(Protocol):
 
 
 class SmallCalls:
-    """The small calls of one function from one line: all are counted; of brief ones every STRIDE-th is timed.
+    """The small calls of one function from one line: all are counted; every STRIDE-th of the brief ones is timed.
 
-    Valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list of these.
-    ``count`` is consumed by one at each call, which no other thread can come between. ``library``: the line is not the
-    caller's own, but that of the program which called NumPy or SciPy. ``place``: the caller's; two places with one
-    counter would each take samples out of the other's turn.
+    A counter is valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list
+    of counters. Each call advances ``count``, which is atomic. ``library``: the line is not the caller's, but the
+    program's line that called NumPy or SciPy. ``place`` is the caller's place: two places with one counter would
+    disturb each other's sampling.
     """
 
     __slots__ = (
@@ -62,9 +62,9 @@ class SmallCalls:
         self.library, self.place = library, place
         self.count = iter(range(sys.maxsize))
         self.every = 1
-        self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
-        self.timed, self.timed_s = 0, 0.0  # while every call was
-        self.sampled, self.sampled_s = 0, 0.0  # from then on
+        self.least_s = math.inf  # of the first calls: another thread may interrupt a call and lengthen its time
+        self.timed, self.timed_s = 0, 0.0  # calls while every one was timed
+        self.sampled, self.sampled_s = 0, 0.0  # calls timed since then
 
     def add(self, seconds: float) -> None:
         """Add the time of one timed call."""
@@ -78,5 +78,5 @@ class SmallCalls:
 
     @property
     def calls(self) -> int:
-        """How many there were."""
+        """The number of calls."""
         return sys.maxsize - length_hint(self.count)

@@ -1,4 +1,4 @@
-"""How the HTML report looks, and the few lines of script that sort its tables: report.css and report.js."""
+"""The style sheet of the HTML report, and the script that sorts its tables: report.css and report.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls added up by function, place, reason and line, with the times that a device would take."""
+"""Sums of calls by function, place, reason and line, with the modelled times of a device."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trnpy._settings.policy import HYSTERESIS
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
-STEADY = 0.9  # of the time of a call: with a processor for less of it, other work disturbed it
-# A call on an idle host takes up to so many times what a calibration predicts (python -m benchmarks predictions), and a
-# verdict is to be the same with and without one. One that takes longer was disturbed.
+STEADY = 0.9  # if a call has a processor for a smaller share of its time, other work disturbed it
+# On an idle host a call takes up to this many times its calibrated prediction (python -m benchmarks predictions). If it
+# takes longer, it was disturbed. The verdict should be the same with and without a calibration.
 DISTURBED = 1.2
 DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
 ROUTED = "host by "
-# Reasons for which a priced call does not try the device path, or tries it with nothing to launch. Calls with any other
-# reason were computed twice.
+# Reasons for which a call with a modelled time does not try the device path, or launches nothing on it. Calls with any
+# other reason were computed twice.
 UNTRIED = ("route", "no_device", "no_launch", "policy", "not_compiled", "small", "memory_bound", "slower")
 FAILURES = ("error", "oom", "accuracy")  # reasons that mean that something went wrong
 
@@ -37,14 +37,14 @@ class Tally:
     op: str = ""
     ran_on: str = ""  # as the function ``ran_on`` returns it
     reason: str = ""
-    machine: str = ""  # of the modelled seconds
+    machine: str = ""  # the machine of the modelled seconds
     file: str = ""
     line: int = 0
     calls: int = 0
     seconds: float = 0.0  # measured; estimated for calls that were not timed
     timed: int = 0
     modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
-    unmodelled: int = 0  # calls whose device path only an engine models, and there is none
+    unmodelled: int = 0  # calls whose device path needs an engine to be modelled, and there is none
     unmodelled_s: float = 0.0  # measured
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled; the seconds of the next seven fields add up to it
@@ -55,15 +55,15 @@ class Tally:
     from_digits_s: float = 0.0
     engine_s: float = 0.0
     host_steps_s: float = 0.0
-    single_s: float = 0.0  # modelled, with precision="fp32" where that is another precision
+    single_s: float = 0.0  # modelled with precision="fp32", if that is another precision
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
-    sure_s: float = 0.0  # of the host, as ``undisturbed`` has them
-    won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, undisturbed
-    won_s: float = 0.0  # seconds of these on the host, as ``undisturbed`` has them
+    sure_s: float = 0.0  # undisturbed host time, as ``undisturbed`` computes it
+    won: int = 0  # calls for which the modelled device beats the undisturbed host by HYSTERESIS
+    won_s: float = 0.0  # undisturbed host seconds of these calls
     won_device_s: float = 0.0  # modelled
-    doubted: int = 0  # calls for which it beats the measured time only
+    doubted: int = 0  # calls for which it beats only the measured time
     doubted_s: float = 0.0  # measured
     doubted_host_s: float = 0.0  # predicted
     doubted_device_s: float = 0.0  # modelled
@@ -74,7 +74,7 @@ class Tally:
     lost_host_s: float = 0.0  # predicted
     longest_s: float = -1.0
     detail: str = ""  # of the longest call
-    launches: dict[str, int] = field(default_factory=dict)  # of each kernel
+    launches: dict[str, int] = field(default_factory=dict)  # number of launches of each kernel
 
     @property
     def key(self) -> tuple[str, str, str, str, str, int]:
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def parts(self) -> Parts:
-        """The modelled seconds, by what takes them."""
+        """The parts of the modelled seconds."""
         return Parts(*(getattr(self, name) for name in Parts._fields))
 
     @property
@@ -96,12 +96,12 @@ class Tally:
 
     @property
     def without_device_s(self) -> float:
-        """Seconds of all calls on the host: measured if the host computed them, else predicted."""
+        """Seconds of all calls on the host: measured if the host computed them, otherwise predicted."""
         return self.seconds if self.on_host or not self.modelled else self.host_s
 
     @property
     def with_device_s(self) -> float:
-        """Seconds of all calls with a device for those it wins: measured if it computed them, else modelled."""
+        """Seconds of all calls if a device computes those it wins: measured if it did, otherwise modelled."""
         return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
 
     def price(
@@ -109,8 +109,8 @@ class Tally:
     ) -> None:
         """Add the predicted times of one call, and compare them with its measured time; ``ran_s`` as in Ledger.add.
 
-        ``crowded``: whether threads of this process waited for processors at the time. ``fastest_s``: of the calls
-        around it with this decision, and so with these sizes: what the host can do, whatever made the others slower.
+        ``crowded``: whether threads of this process waited for processors at the time. ``fastest_s``: the shortest time
+        of nearby calls with this decision, and so with these sizes; it shows the host's undisturbed speed.
         """
         host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
         self.modelled += 1
@@ -126,7 +126,7 @@ class Tally:
             self.lost += 1
             self.lost_s += seconds
             self.lost_host_s += host_s
-        # Other work on this machine takes processors away, and makes no host slower.
+        # The host's own time excludes other work on this machine, which only occupies its processors.
         own_s = min(seconds, ran_s) if self.on_host else host_s
         sure_s = undisturbed(decision, own_s, waited=crowded or ran_s < STEADY * seconds)
         sure_s = min(sure_s, fastest_s) if self.on_host else sure_s
@@ -166,7 +166,7 @@ SUMS = tuple(name for name in Tally.__annotations__ if name not in (*KEY, "longe
 
 
 def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
-    """``tallies`` added up where they agree in the fields ``key``, longest measured time first."""
+    """Sums of ``tallies`` that agree in the fields ``key``, longest measured time first."""
     groups: dict[tuple[Any, ...], Tally] = {}
     for t in tallies:
         common = {name: getattr(t, name) for name in key}
@@ -175,7 +175,7 @@ def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
 
 
 def saved(host_s: float, device_s: float) -> float:
-    """Seconds that a device saves in a call: none unless it is faster by HYSTERESIS, for then the host computes it."""
+    """Seconds that a device saves in a call; 0 unless it is faster by HYSTERESIS, because the host then computes it."""
     return host_s - device_s if device_s * HYSTERESIS <= host_s else 0.0
 
 
@@ -187,10 +187,10 @@ def is_host(where: str) -> bool:
 def ran_on(decision: Decision) -> str:
     """Where a call was computed.
 
-    host            by the reference function
-    host by …       by another method of the host
-    host (null)     by the reference function; under ``device="null"`` the model preferred a device
-    host (retried)  by the reference function, after the device path failed or declined: the time includes both
+    host            by the original function
+    host by …       by a CPU fast path
+    host (null)     by the original function; under ``device="null"`` the model preferred a device
+    host (retried)  by the original function, after the device path failed or declined: the time includes both
     neuron          by a Trainium
     host engine, …  by the device path on an engine that is not a device
     """
@@ -204,7 +204,7 @@ def ran_on(decision: Decision) -> str:
 
 
 def reason(decision: Decision) -> str:
-    """Why a call ran where it ran; without a device, what the model says of one, if it says anything."""
+    """Why a call ran where it ran; if there is no device, the modelled reason if there is one."""
     return str((decision.reason == "no_device" and decision.model_reason) or decision.reason)
 
 
@@ -214,24 +214,24 @@ def detail(decision: Decision) -> str:
 
 
 def why(t: Tally) -> str:
-    """The reason of a tally as the tables show it: calls that ran on the host are faster on the machine only."""
+    """The reason of a tally as the tables show it: "faster on trn2" if the calls ran on the host."""
     return f"faster on {t.machine}" if t.reason == "faster" and is_host(t.ran_on) else t.reason
 
 
 def beats_host(where: str, decision: Decision, seconds: float) -> bool:
-    """Whether the modelled device beats ``seconds`` of the host by HYSTERESIS; false if a device took part."""
+    """Whether the modelled device beats ``seconds`` of the host by HYSTERESIS; False if a device took part."""
     if decision.device_s is None or decision.host_s is None or where in (DEVICE, RETRIED):
         return False
     return decision.device_s * HYSTERESIS <= (seconds if is_host(where) else decision.host_s)
 
 
 def undisturbed(decision: Decision, seconds: float, waited: bool = False) -> float:
-    """Seconds of the host that a gain may rest on: ``seconds`` of its processor, or what is predicted if disturbed.
+    """Host seconds from which a gain may be computed: ``seconds`` of its processor, or the prediction if disturbed.
 
-    A call that takes more than DISTURBED times as long as a calibration predicts was disturbed: by other work, or by
-    operands that were not in the caches. Default rates are another host's and show that only where other work is
-    known: ``waited`` says that threads did not always have a processor. Those of one call then used time to wait for
-    each other, too.
+    A call that takes more than DISTURBED times its calibrated prediction was disturbed, by other work or by operands
+    that were not in the caches. Default rates come from another host and show a disturbance only if other work is
+    known: ``waited`` states that threads did not always have a processor. The threads of one call then also waited for
+    each other.
     """
     predicted_s = decision.host_s or 0.0
     if decision.calibrated:
@@ -245,7 +245,7 @@ def wins(call: Call) -> bool:
 
 
 def of_small(small: SmallCalls) -> Tally:
-    """All small calls of one function from one line added up; the time of those that were not timed is estimated."""
+    """The sum of all small calls of one function from one line; the time of calls without timing is estimated."""
     calls, timed = small.calls, small.timed + small.sampled
     typical_s = small.sampled_s / small.sampled if small.sampled else small.timed_s / max(small.timed, 1)
     decision, untimed = small.decision, max(calls - timed, 0)

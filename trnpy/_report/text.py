@@ -1,4 +1,4 @@
-"""The report as text: sentences and tables, as plain text or, with the same content, by rich."""
+"""The report as text: sentences and tables, as plain text or, with the same content, through rich."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from trnpy._report.units import (
 from trnpy._report.what_if import WhatIf, predicted, priced, worth
 from trnpy._settings.policy import current_policy
 
-PLACES = 5  # of work that no patch sees, in one sentence
+PLACES = 5  # lines that one sentence lists about work that patches do not reach
 PAST = (
     (PRODUCT, "in products by the method dot, which cannot be routed", "; write a @ b or np.dot(a, b)"),
     (NO_PATH, "in functions that have no path on a device", ""),
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )
 
-IN_DOUBT = 0.1  # of the run time: that much is said to be in doubt
-WIDE = 10_000  # columns of a file, which has no edge
+IN_DOUBT = 0.1  # share of the run time from which the text mentions doubted gains
+WIDE = 10_000  # columns of a file, which has no width limit
 GAP = "  "
 
 
@@ -51,7 +51,7 @@ def estimates(tallies: list[Tally]) -> str:
 
 
 def sentences(ledger: Run) -> list[str]:
-    """The sentences above the tables: the share of the run, the what-if, what a device did, what went wrong."""
+    """The sentences above the tables: the share of the run, the prediction, use of devices, failures."""
     what_if, tallies = predicted(ledger), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     ranks, beyond = _larger(ledger)[:2]
@@ -80,7 +80,7 @@ def sentences(ledger: Run) -> list[str]:
 
 
 def _larger(ledger: Run) -> Larger:
-    """What is said of several ranks and of an instance. Most runs have neither, and load nothing for them."""
+    """The text about several ranks and an instance. Most runs have neither and do not import its module."""
     if not ledger.ranks and ledger.instance is None:
         return Larger([], [], [])
     from trnpy._report.larger import larger
@@ -111,7 +111,7 @@ def advised(ledger: Run) -> list[str]:
 
 
 def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
-    """Calls that a device would win only because the host took far longer than predicted: no gain is claimed."""
+    """Calls that a device would win only because the host took much longer than predicted; no gain is claimed."""
     doubted, took_s, host_s, device_s = (
         sum(getattr(t, name) for t in tallies)
         for name in ("doubted", "doubted_s", "doubted_host_s", "doubted_device_s")
@@ -126,7 +126,7 @@ def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
 
 
 def device_sentences(ledger: Run) -> list[str]:
-    """What devices, other engines and host routes did, and what went wrong."""
+    """The calls on devices, on other engines and through CPU fast paths, and the failures."""
     said, tallies = [], ledger.tallies
     for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
         ours = [t for t in tallies if t.ran_on == engine]
@@ -160,9 +160,9 @@ def device_sentences(ledger: Run) -> list[str]:
 
 
 def past_patch(ledger: Run) -> list[str]:
-    """Work that no patch sees, by kind: what it takes at least, where it is, and what to do.
+    """Sentences about work that patches do not reach: its least time, its lines, and a remedy for each kind.
 
-    Under ``fallback="raise"`` all functions without a path that were seen, however short.
+    Under ``fallback="raise"`` they include every sampled function without a device path, however short.
     """
     least_s = max(LEAST_S, LEAST_SHARE * ledger.elapsed_s)
     said, found = [], ledger.unrouted()
@@ -215,7 +215,7 @@ def tables(ledger: Run) -> list[Table]:
 
 
 def examples(ledger: Run) -> list[str]:
-    """For each reason the detail of its longest call."""
+    """The detail of the longest call for each reason."""
     longest: dict[str, Tally] = {}
     for t in ledger.tallies:
         if t.detail and (t.reason not in longest or t.longest_s > longest[t.reason].longest_s):
@@ -225,18 +225,18 @@ def examples(ledger: Run) -> list[str]:
 
 
 def width(table: Table) -> list[int]:
-    """Characters that each column takes."""
+    """The width of each column in characters."""
     columns = zip(*(table.header, *table.rows), strict=True)
     return [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
 
 
 def fits(table: Table, columns: int) -> bool:
-    """Whether the table fits that many columns of a terminal."""
+    """Whether the table fits a terminal with this many columns."""
     return sum(width(table)) + len(GAP) * (len(table.header) - 1) <= columns
 
 
 def stacked(table: Table, joint: str) -> Table:
-    """``table`` with its text columns in one: the first cell, and below it the others, joined by ``joint``."""
+    """``table`` with its text columns merged: the first cell, and below it the others, joined with ``joint``."""
 
     def stack(cells: tuple[str, ...]) -> tuple[str, ...]:
         return f"{cells[0]}\n{GAP}{joint.join(cells[1 : table.left])}", *cells[table.left :]
@@ -256,7 +256,7 @@ def without(table: Table, names: tuple[str, ...]) -> Table:
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """``table`` in the fullest form that fits that many columns of a terminal."""
+    """``table`` in the fullest form that fits a terminal with this many columns."""
     flat, deep = stacked(table, ", "), stacked(table, f"\n{GAP}")
     rare, spare = ("moved", "work"), ("host", "moved", "work")
     choices = [table, without(table, rare), flat, without(flat, rare), without(deep, rare), without(deep, spare)]
@@ -286,7 +286,7 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 
 
 def show(ledger: Run, file: IO[str]) -> None:
-    """Print the report to ``file``; on a terminal fitted to its width, and by rich if it is installed."""
+    """Print the report to ``file``; on a terminal, fitted to its width and through rich if it is installed."""
     # Only a terminal has a width and colours.
     columns = rows = WIDE
     if file.isatty():
@@ -300,7 +300,7 @@ def show(ledger: Run, file: IO[str]) -> None:
     import rich.table
     import rich.text
 
-    # Without a height rich takes any dumb terminal for one of 80 columns.
+    # If no height is given, rich assumes 80 columns for any dumb terminal.
     console = rich.console.Console(file=file, width=columns, height=rows, highlight=False, markup=False)
     for sentence in sentences(ledger):
         console.print(rich.text.Text.assemble(("trnpy: ", "bold"), sentence))

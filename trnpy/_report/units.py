@@ -1,4 +1,4 @@
-"""Figures, places and tables of reports, as text."""
+"""Figures, places and tables of reports as text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trnpy._base.records import record
 from trnpy._report.tally import Tally
 from trnpy._settings.host_rates import current_rates
 
-LINES = 12  # of the program that the text shows; JSON has all
+LINES = 12  # lines of the program that the text shows; JSON has all
 NONE = "-"  # stands for an unknown figure
-NOTICEABLE = 0.05  # of the run time: runs of one program on one machine differ by as much
+NOTICEABLE = 0.05  # share of the run time: repeated runs of one program on one machine differ by as much
 PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
 
 
@@ -67,7 +67,7 @@ def several(count: int, noun: str) -> str:
 
 
 def place(file: str, line: int) -> str:
-    """``file:line``, short: without the working directory, the directory of sys.path or the site-packages above it."""
+    """A short ``file:line``, relative to the working directory, a directory of sys.path or site-packages."""
     if not file:
         return "(other places)"
     roots = [os.path.join(os.path.abspath(p), "") for p in (os.getcwd(), *sys.path)]
@@ -86,12 +86,12 @@ class Table:
 
 
 def uncalibrated(tallies: list[Tally]) -> str:
-    """The mark for predictions that rest on default rates; empty if there are none."""
+    """The mark for predictions from default rates; empty if there are none."""
     return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
 
 
 def basis(tallies: list[Tally]) -> str:
-    """What is wrong with the rates behind the predictions, as a sentence; empty if nothing is."""
+    """A sentence about problems with the rates of the predictions; empty if there are none."""
     if any(t.uncalibrated for t in tallies):
         return "host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once"
     if any(t.modelled for t in tallies) and (remark := current_rates().remark):
@@ -100,7 +100,7 @@ def basis(tallies: list[Tally]) -> str:
 
 
 class Larger(NamedTuple):
-    """What a report says of several ranks and of an instance."""
+    """The report's text about several ranks and an instance."""
 
     ranks: list[str]  # sentences
     beyond: list[str]  # sentences about an instance and more chips

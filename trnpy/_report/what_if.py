@@ -1,4 +1,4 @@
-"""What a device would change about a run: the times of both, a verdict over the model's interval, and advice."""
+"""The effect that a device would have on a run: times with and without it, a verdict, and advice."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class WhatIf:
     calls: int
     modelled: int
     won: int
-    taken: int  # calls that a device really computed
+    taken: int  # calls that a device computed
     elapsed_s: float  # measured
     accelerated_s: float  # measured time in which at least one accelerated function was running
     host_s: float  # the run on the host alone: measured, or predicted for calls that ran elsewhere
     device_s: float  # the run with the machine: modelled, or measured if a device took part
     device_part_s: float  # the part of device_s that the machine computes
-    least_s: float  # that the machine would save at the slow end of the model's interval
+    least_s: float  # saving of the machine at the slow end of the model's interval
     most_s: float  # at the fast end
-    unmodelled: int  # calls with sparse matrices: only an engine says what a device would do
+    unmodelled: int  # calls with sparse matrices, which need an engine to be modelled
     unmodelled_s: float  # measured
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
 
@@ -54,7 +54,7 @@ class WhatIf:
 
     @property
     def verdict(self) -> Verdict:
-        """Measured where a device took part, else modelled."""
+        """From measured times if a device took part, otherwise from modelled ones."""
         least_s, most_s = (self.host_s - self.device_s,) * 2 if self.taken else (self.least_s, self.most_s)
         noticeable_s = NOTICEABLE * self.host_s
         if least_s > noticeable_s:
@@ -105,13 +105,13 @@ def predicted(ledger: Run) -> WhatIf:
     """The times of a run without a device and with the ledger's machine.
 
     Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
-    with and without the device. A call counts for the device only if that beats the undisturbed time of the host
-    by HYSTERESIS, and gains what it is below that.
+    with and without the device. A call counts for the device only if the device beats the undisturbed host time by
+    HYSTERESIS; its gain is the difference of these two times.
     """
     tallies, elapsed_s = ledger.tallies, ledger.elapsed_s
     small_s = sum(t.seconds for t in ledger.small_tallies())
-    covered_s = min(ledger.covered_s + small_s, max(elapsed_s, ledger.covered_s))  # small ones of threads may overlap
-    measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too
+    covered_s = min(ledger.covered_s + small_s, max(elapsed_s, ledger.covered_s))  # small calls of threads may overlap
+    measured_s = sum(t.seconds for t in tallies) or 1.0  # if nothing is recorded, covered_s is also 0
     rest_s = max(elapsed_s - covered_s, 0.0)
     taken = sum(t.calls for t in tallies if t.ran_on == DEVICE)
     on_device_s = sum(t.seconds if t.ran_on == DEVICE else 0.0 if taken else t.won_device_s for t in tallies)
@@ -125,7 +125,7 @@ def predicted(ledger: Run) -> WhatIf:
         elapsed_s=elapsed_s,
         accelerated_s=covered_s,
         host_s=rest_s + covered_s * sum(t.without_device_s for t in tallies) / measured_s,
-        # If a device took part, its measured time stands: nothing is modelled.
+        # If a device took part, its measured time is used and nothing is modelled.
         device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
         device_part_s=covered_s * on_device_s / measured_s,
         least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
@@ -157,7 +157,7 @@ def _both(t: Tally) -> float:
 KEEP = "keep operands on the device (trnpy.resident)"
 STACKED = f"make up to {STACK} calls one, on a stack of matrices"
 BOTH = f"keep operands on the device and make up to {STACK} calls one"
-# What to do, on which condition, and the modelled seconds of a line's calls after that.
+# The change, its condition, and the modelled seconds of a line's calls after the change.
 CHANGES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
     (KEEP, "if all of them are used again", _kept),
     (STACKED, "if they do not depend on each other", _stacked),
@@ -168,7 +168,7 @@ CHANGES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
 
 @record(frozen=True)
 class Advice:
-    """A change, and what it saves of the run on one NeuronCore beyond what the device saves without it."""
+    """A change, and the time of the run that it saves on one NeuronCore in addition to the device's own saving."""
 
     change: str
     condition: str
@@ -196,13 +196,13 @@ def priced(ledger: Run) -> list[Advice]:
 
 
 def _gain(t: Tally, after_s: float, error: float) -> float:
-    """What the calls of a line save after a change beyond what they save now. The host's smaller time counts."""
+    """The additional saving of a line's calls after a change, compared with the smaller of the two host times."""
     host_s = min(t.without_device_s, t.host_s)
     return max(saved(host_s, after_s * error) - saved(host_s, t.device_s * error), 0.0)
 
 
 def worth(found: list[Advice], noticeable_s: float) -> list[Advice]:
-    """At most MOST changes that save more than ``noticeable_s``. Two together must save so much more than one."""
+    """At most MOST changes that save more than ``noticeable_s``. BOTH must save that much more than one alone."""
     most_s = {a.change: a.most_s for a in found}
     one_s = max(most_s.get(change, 0.0) for change in (KEEP, STACKED))
     least_s = {BOTH: one_s + noticeable_s}
