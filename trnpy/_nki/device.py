@@ -1,6 +1,6 @@
-"""Finds a Neuron device and the software for it, and launches kernels on it by the real nki and torch.
+"""Finds a Neuron device and the software for it, and launches kernels on it with the real nki and torch.
 
-`NeuronRuntime` works on tensors of torch. Where torch has no Neuron device, `nrt.NrtRuntime` needs none.
+`NeuronRuntime` works on tensors of torch. If torch has no Neuron device, `nrt.NrtRuntime` works without torch.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def software() -> dict[str, str]:
 
 
 def _real_nki() -> str:
-    """What is wrong with the package ``nki``, if it is not AWS's compiler of a known dialect; otherwise ""."""
+    """Why the package ``nki`` is unusable; "" if it is AWS's compiler with a known dialect."""
     import importlib.metadata
 
     if importlib.util.find_spec("nki") is None:
@@ -81,7 +81,7 @@ def _real_nki() -> str:
         version = importlib.metadata.version("nki")
     except ImportError as why:
         return f"the nki package does not import: {why}"
-    # PyPI holds a placeholder of the same name that imports and can do nothing.
+    # PyPI holds a placeholder of the same name that imports but contains no functions.
     if not hasattr(isa, "nc_matmul"):
         return f"nki {version} is a placeholder without nki.isa.nc_matmul: install it from the Neuron package index"
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_NKI:
@@ -90,7 +90,7 @@ def _real_nki() -> str:
 
 
 def unpaired(versions: Mapping[str, str]) -> str:
-    """Why nki and neuronx-cc of these versions do not go together; "" if they do, or nothing is known of them."""
+    """Why nki and neuronx-cc of these versions are incompatible; "" if they are compatible or unknown."""
     nki, compiler = versions.get("nki", ""), versions.get("neuronx-cc", "")
     for own, its in PAIRS.items():
         if nki and compiler and nki.startswith(f"{own}.") != compiler.startswith(f"{its}."):
@@ -100,7 +100,7 @@ def unpaired(versions: Mapping[str, str]) -> str:
 
 
 def route(versions: Mapping[str, str]) -> str:
-    """What carries arrays to a device: a package that gives torch one, else libnrt's place; "" if there is neither."""
+    """The carrier of arrays to a device: a package for torch, else the path of libnrt; "" if there is neither."""
     torches = [package for package in TORCHES if package in versions and "torch" in versions]
     return torches[0] if torches else nrt.library()
 
@@ -125,7 +125,7 @@ def detect() -> Detection:
 
 
 def runtimes(hardware: Hardware, time_limit_s: Callable[[], float]) -> list[Runtime]:
-    """A runtime for each core of this process: by torch, or where torch shows no device by Neuron's own library."""
+    """A runtime for each core of this process: through torch, or if torch has no Neuron device, through libnrt."""
     try:
         return [NeuronRuntime(hardware, d, time_limit_s) for d in torch_devices()]
     except (DeviceUnavailable, ImportError):
@@ -140,7 +140,7 @@ INF2 = "trn1"  # inf2 instances have the cores of trn1
 
 
 def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
-    """The hardware row of this instance; that of ``default`` if the instance type cannot be read."""
+    """The hardware of this instance; the hardware of ``default`` if the instance type cannot be read."""
     try:
         family = product.read_text().strip().partition(".")[0]
     except OSError:
@@ -155,7 +155,7 @@ DRIVER = Path("/sys/module/neuron/version")
 
 
 def identity(runtime: str, driver: Path = DRIVER, product: Path = PRODUCT) -> str:
-    """The key of findings about ``runtime``: on a device, its instance type, its driver and its software."""
+    """The key of test results about ``runtime``: on a device, its instance type, driver and software."""
     if runtime != "neuron":
         return runtime
     read = {"instance": product, "driver": driver}
@@ -171,7 +171,7 @@ CASTS = re.compile(r"--auto-cast(?:-type)?(?:[= ]\S+)?")
 AUTO_CAST = "--auto-cast=none"  # without it the compiler may turn float32 products into bfloat16 products
 
 
-# Physical cores of a logical core. trnpy's kernels are for one; by default Neuron joins two on trn2 and trn3.
+# Physical cores of a logical core. trnpy's kernels use one; by default Neuron joins two on trn2 and trn3.
 LOGICAL_CORES, LNC = "NEURON_LOGICAL_NC_CONFIG", "1"
 
 
@@ -194,10 +194,10 @@ COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps compiled 
 
 
 def compile_cache(environ: Mapping[str, str] = os.environ) -> str:
-    """The compiler's cache: the user's choice, else a folder that is kept, unlike /var/tmp, the compiler's default.
+    """The compiler's cache: the user's choice, else a permanent folder, unlike /var/tmp, the compiler's default.
 
-    Caches of Neuron know kernels by their names and the shapes of operands (measured, kiln), so that a newer source
-    would run as the older one: the folder is named after the sources.
+    Neuron's caches identify kernels by name and the shapes of operands (measured, kiln), so that a changed kernel would
+    run its older version: the folder is therefore named after the sources.
     """
     return environ.get(COMPILE_CACHE) or str(folder() / f"neuron-compile-cache-{sources(FOLDER)}")
 
@@ -214,9 +214,9 @@ VISIBLE_CORES, NUMBER_OF_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES
 
 
 def own_core(environ: Mapping[str, str] = os.environ) -> str:
-    """The core of this process, one of several that a launcher has started on this host; "" if it has them all.
+    """The core of this process if a launcher has started several on this host; "" if the process has all cores.
 
-    Neuron's runtime gives a process all cores unless it is told otherwise, and the next process then none.
+    By default Neuron's runtime gives one process all cores, and then none are left for the next process.
     """
     if environ.get(VISIBLE_CORES) or environ.get(NUMBER_OF_CORES):
         return ""
@@ -226,19 +226,19 @@ def own_core(environ: Mapping[str, str] = os.environ) -> str:
 
 @record()
 class TorchDevice:
-    """How torch reaches a core: its name, a call that returns when all its work is done, calls of kernels."""
+    """A core as torch reaches it: its name, a function that waits for its work, and the call of kernels."""
 
     device: Any
     synchronise: Callable[[], Any]
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = _unwrapped  # a kernel as torch calls it
-    select: Callable[[], Any] = _nothing  # makes the core the one that the calling thread uses
+    select: Callable[[], Any] = _nothing  # selects the core for the calling thread
 
 
-LITE = "libtorch_neuronx_lite"  # of SDK 2.32 on, where there is no torch_neuronx
+LITE = "libtorch_neuronx_lite"  # since SDK 2.32, if torch_neuronx is not installed
 
 
 def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """How torch calls a kernel: as it is, or by what libtorch_neuronx_lite makes of it for one physical core."""
+    """The wrapper with which torch calls a kernel: none, or libtorch_neuronx_lite's for one physical core."""
     if importlib.util.find_spec("torch_neuronx") is not None or importlib.util.find_spec(LITE) is None:
         return _unwrapped
     wrap_nki = importlib.import_module(f"{LITE}.nki.nki_hop").wrap_nki
@@ -246,10 +246,10 @@ def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def prepare() -> None:
-    """Set what Neuron's compiler and runtime read from the environment, before the first of them is loaded.
+    """Set the environment variables of Neuron's compiler and runtime, before the first of them is loaded.
 
-    A logical core is one physical core: DeviceUnavailable if the environment wants two, because launches must agree
-    with it (documented).
+    A logical core is one physical core. Raises DeviceUnavailable if the environment sets two, because launches must
+    agree with it (documented).
     """
     if (lnc := os.environ.get(LOGICAL_CORES, LNC)) != LNC:
         raise DeviceUnavailable(f"{LOGICAL_CORES}={lnc}: trnpy's kernels take one physical core each: set it to {LNC}")
@@ -263,7 +263,7 @@ def prepare() -> None:
 
 
 def torch_devices() -> tuple[TorchDevice, ...]:
-    """The cores that torch's own ``neuron`` device shows, or else torch-xla's one; DeviceUnavailable if none.
+    """The cores of torch's own ``neuron`` device, else the one of torch-xla; DeviceUnavailable if there is none.
 
     torch-xla has one process for each core.
     """
@@ -318,7 +318,7 @@ class NeuronRuntime:
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` on the device; DeviceMemoryError if it does not fit."""
         copy = np.array(array, order="C")
-        # torch does not know the bfloat16 of ml_dtypes, so the bits are copied as integers.
+        # torch does not support the bfloat16 of ml_dtypes, so the bits are copied as integers.
         bits = copy.view(np.int16) if copy.dtype.name == "bfloat16" else copy
         tensor = self._torch.from_numpy(bits)
         if bits is not copy:

@@ -1,4 +1,4 @@
-"""Work on a device within a time limit, and the typed errors for what drivers and compilers raise."""
+"""Work on a device within a time limit, and typed errors for the exceptions of drivers and compilers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def typed(why: BaseException, kernel: str) -> DeviceError:
     return DeviceError(text)
 
 
-LOOK_S = 0.01  # interval between checks of the time limit; a launch that ends earlier is noticed at once
+LOOK_S = 0.01  # interval between checks of the time limit; the end of a launch is detected at once
 
 
 class Guard:
-    """Runs work and waits for what it starts on a device, within the time limit; errors become DeviceErrors.
+    """Runs work and waits for the launches that it starts, within the time limit; errors become DeviceErrors.
 
     Calls of the driver block, so they run in another thread. If the device hangs, that thread never ends, and later
-    work would wait behind its launch: until the thread has ended, further work is refused at once.
+    work would wait behind its launch. Until the thread has ended, further work is refused at once.
     """
 
     def __init__(

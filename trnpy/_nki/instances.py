@@ -70,7 +70,7 @@ _ROWS = (
     Instance("trn1.2xlarge", "trn1", 1, 8, 32, 3.1, Rent(1.34375, "on demand", "2026-07-20", TABLE)),
     Instance("trn1.32xlarge", "trn1", 16, 128, 512, 800, Rent(21.50, "on demand", "2026-07-20", TABLE)),
     Instance("trn1n.32xlarge", "trn1", 16, 128, 512, 1600, Rent(24.78, "on demand", "2026-07-20", TABLE)),
-    # 124 GiB were seen by users; the network is not known.
+    # Users report 124 GiB; the network is not known.
     Instance("trn2.3xlarge", "trn2", 1, 12, 124, None, Rent(2.235, "Capacity Block", "2026-05-21", PAGE)),
     Instance("trn2.48xlarge", "trn2", 16, 192, 2048, 3200, Rent(35.7608, "Capacity Block", "2026-10-09", PAGE)),
     Instance("trn2u.48xlarge", "trn2", 16, 192, 2048, 3200, None),

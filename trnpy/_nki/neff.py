@@ -1,4 +1,4 @@
-"""Kernels as NEFF files, AWS's compiled programs: made by the real nki, which needs no device for it."""
+"""Kernels as NEFF files, AWS's compiled programs. The real nki writes them and needs no device for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frontend(name: str) -> Any:
 
 
 def names(kernel: Any, operands: Sequence[Any], parameters: Mapping[str, Any]) -> list[str]:
-    """What the compiled program calls the operands, those that are None left out; its outputs are output_0, ..."""
+    """The names of the operands in the compiled program, without those that are None; outputs are output_0, ..."""
     bound = _signature(kernel).bind(*operands, **parameters)
     return [name for name, x in list(bound.arguments.items())[: len(operands)] if x is not None]
 
@@ -50,7 +50,7 @@ def _signature(kernel: Any) -> inspect.Signature:
 def write(
     kernel: Any, operands: Sequence[Any], parameters: Mapping[str, Any], front_end: Any, target: str, folder: Path
 ) -> Path:
-    """Compile ``kernel`` for one physical core and such arrays as ``operands``, to a NEFF file in the empty ``folder``.
+    """Compile ``kernel`` for one physical core and arrays like ``operands`` to a NEFF file in the empty ``folder``.
 
     The entry points are those of NKI 0.6 and 0.7 that a user has documented (aws-samples/
     sample-spectral-dns-on-aws-neuron: export).

@@ -1,7 +1,7 @@
-"""Launches kernels by Neuron's own library libnrt, from NEFF files that nki compiles here: without torch.
+"""Launches kernels without torch: through Neuron's library libnrt, from NEFF files that nki compiles here.
 
-The functions are those of nrt.h and nrt_async.h (Neuron 2.29: neuron-runtime/api). ``NrtRuntime`` compiles a kernel
-for new shapes once, keeps its NEFF file for later processes, and keeps operands in HBM.
+nrt.h and nrt_async.h declare the functions (Neuron 2.29: neuron-runtime/api). ``NrtRuntime`` compiles a kernel once for
+new shapes, keeps its NEFF file for later processes, and keeps operands in HBM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trnpy._nki.runtime import Buffer, DeviceMemory, DeviceUnavailable, LaunchCo
 NAME = "libnrt.so.1"
 INSTALLED = Path("/opt/aws/neuron/lib")  # of the package aws-neuronx-runtime-lib
 SUCCESS, NO_FRAMEWORK, ON_DEVICE, ALL_OF_IT = 0, 1, 0, -1  # of nrt.h; vnc_count is always -1 there
-NAN = 1003  # NRT_EXEC_COMPLETED_WITH_NUM_ERR: it ran, and a NaN was seen, which NumPy's callers may want
+NAN = 1003  # NRT_EXEC_COMPLETED_WITH_NUM_ERR: the launch completed with a NaN, which NumPy also returns
 HANDLE, OUT = c_void_p, POINTER(c_void_p)
 FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "nrt_init": (c_int, c_char_p, c_char_p),
@@ -47,8 +47,8 @@ FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "nrt_add_tensor_to_tensor_set": (HANDLE, c_char_p, HANDLE),
     "nrt_execute": (HANDLE, HANDLE, HANDLE),
 }
-# Of nrt_async.h, since Neuron 2.29: they enqueue, and an execution unit runs what is in its queue beside other units.
-# The status of a request and its number come by the last two arguments.
+# Functions of nrt_async.h, since Neuron 2.29: they enqueue a request; each execution unit runs its queue in parallel
+# with other units. The last two arguments return the status of a request and its number.
 STATUS, NUMBER = POINTER(c_int), POINTER(c_uint64)
 ENQUEUED: Mapping[str, tuple[Any, ...]] = {
     "nrta_tensor_write": (HANDLE, c_void_p, c_uint64, c_uint64, c_int, STATUS, NUMBER),
@@ -56,18 +56,18 @@ ENQUEUED: Mapping[str, tuple[Any, ...]] = {
     "nrta_execute_schedule": (HANDLE, HANDLE, HANDLE, c_int, STATUS, NUMBER),
 }
 COMPLETED = "nrta_is_completed"
-OF_2_28 = "nrta_error_tracker_create"  # there, the status is an object of another kind
-LAUNCHES, WRITES, READS = 0, 0, 1  # queues: of launches there is one, of transfers two
-SPIN_S, NAP_S = 1e-3, 1e-4  # a request is asked for without a pause at first, then in intervals
+OF_2_28 = "nrta_error_tracker_create"  # in 2.28 the status is another kind of object
+LAUNCHES, WRITES, READS = 0, 0, 1  # queues: one for launches, two for transfers
+SPIN_S, NAP_S = 1e-3, 1e-4  # a request is polled continuously at first, then at intervals
 WITHOUT_STATUS: Mapping[str, tuple[Any, ...]] = {"nrt_tensor_free": (OUT,), "nrt_destroy_tensor_set": (OUT,)}
 
 
 class NrtError(RuntimeError):
-    """A function of libnrt returned a status other than success; the message has its name for it."""
+    """A function of libnrt returned a status other than success; the message has libnrt's name of the status."""
 
 
 def library() -> str:
-    """Where libnrt is: a path, or a name that the loader finds; "" if it is nowhere."""
+    """The location of libnrt: a path, or a name that the loader finds; "" if it is not installed."""
     if (INSTALLED / NAME).exists():
         return str(INSTALLED / NAME)
     places = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
@@ -75,7 +75,7 @@ def library() -> str:
 
 
 class Library:
-    """The functions of libnrt that a runtime calls; a status that is no success becomes an NrtError."""
+    """The functions of libnrt that a runtime calls; a status other than success becomes an NrtError."""
 
     def __init__(self, loaded: Any) -> None:
         self._status = loaded.nrt_get_status_as_str
@@ -101,7 +101,7 @@ class Library:
             raise NrtError(f"{name}: {(self._status(status) or b'unknown').decode()} ({status})")
 
     def done(self, name: str, *arguments: Any, but: tuple[int, ...] = ()) -> None:
-        """Enqueue a request by a function of ENQUEUED and wait until it is completed; other threads may do so, too."""
+        """Enqueue a request with a function of ENQUEUED and wait for its completion; thread-safe."""
         status, number, completed = c_int(SUCCESS), c_uint64(), c_bool()
         with self._enqueueing:
             self(name, *arguments, byref(status), byref(number))
@@ -122,7 +122,7 @@ class Library:
 def runtimes(
     hardware: Hardware, time_limit_s: Callable[[], float], front_end: str, loaded: Any = None
 ) -> tuple[NrtRuntime, ...]:
-    """One runtime for each NeuronCore that this process sees; DeviceUnavailable if it sees none."""
+    """One runtime for each NeuronCore visible to this process; DeviceUnavailable if there is none."""
     nrt, count = Library(ctypes.CDLL(library()) if loaded is None else loaded), c_uint32()
     nrt("nrt_get_visible_vnc_count", byref(count))
     if not count.value:
@@ -289,7 +289,7 @@ class NrtRuntime:
         return outputs
 
     def _program(self, kernel: str, buffers: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> Program:
-        """The program for operands like ``buffers``: loaded, read from the file that was kept, or compiled."""
+        """The program for operands like ``buffers``: already loaded, read from its file, or compiled."""
         like = [None if b is None else (b.shape, b.dtype.name) for b in buffers]
         import json
 
@@ -308,7 +308,7 @@ class NrtRuntime:
         return self._programs[key]
 
     def _file(self, kernel: str, key: str) -> Path:
-        """Where the program is kept; the folder is named after the sources of all kernels."""
+        """The path of the program; the folder is named after the sources of all kernels."""
         import hashlib  # imported here: OpenSSL takes 3 ms to load, and most processes find no device
 
         return (

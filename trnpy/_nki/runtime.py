@@ -1,4 +1,4 @@
-"""What a device offers an engine: memory, counted launches, time limits, and typed errors."""
+"""The interface of a device to an engine: memory, counted launches, time limits, and typed errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceError(RuntimeError):
 
 
 class DeviceUnavailable(DeviceError):
-    """There is no device of the kind that was asked for; the message says what is missing."""
+    """There is no device of the requested kind; the message names the missing part."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
@@ -40,7 +40,7 @@ class CompileError(DeviceError):
 
 @functools.cache
 def bfloat16() -> np.dtype:
-    """NumPy's dtype of bfloat16, which it has from ml_dtypes: 11 ms to load."""
+    """The NumPy dtype of bfloat16, from ml_dtypes, which takes 11 ms to load."""
     import ml_dtypes
 
     found: np.dtype = np.dtype(ml_dtypes.bfloat16)
@@ -54,7 +54,7 @@ def dtype_of(form: str) -> np.dtype:
 
 @record(frozen=False)
 class LaunchCounters:
-    """What a runtime has done since it was created."""
+    """Counts of launches, compilations and their times since a runtime was created."""
 
     launches: Counter[str] = field(default_factory=Counter)  # by kernel name
     compiles: Counter[str] = field(default_factory=Counter)  # by kernel name
@@ -78,7 +78,7 @@ class LaunchCounters:
 
 @record(eq=False)
 class Buffer:
-    """An array in a device's memory. ``value`` is the runtime's own object; the memory is free when it dies."""
+    """An array in a device's memory. ``value`` is the runtime's own object; the memory is freed with the object."""
 
     __slots__ = ("__weakref__",)
     value: Any
@@ -91,12 +91,12 @@ class Buffer:
 
 
 class DeviceMemory:
-    """The buffers in a device's memory. A buffer takes its bytes until the last reference to it is dropped."""
+    """The buffers in a device's memory. A buffer uses its bytes until the last reference to it is dropped."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._held = 0
-        self._freed: deque[int] = deque()  # bytes of buffers that have died; they may die at any moment, in any thread
+        self._freed: deque[int] = deque()  # bytes of freed buffers; they may be freed at any time, in any thread
         self._lock = Lock()
 
     @property
@@ -128,9 +128,9 @@ class Runtime(Protocol):
 
     name: str
     hardware: Hardware
-    executes: bool  # False if results come from the host, whatever is launched
+    executes: bool  # False if results always come from the host
     compiles: bool  # whether a launch of new shapes takes seconds
-    parallel: bool  # whether it works beside other runtimes, called from a thread of its own
+    parallel: bool  # whether it works in parallel with other runtimes if it is called from its own thread
     counters: LaunchCounters
 
     def put(self, array: np.ndarray) -> Buffer:
@@ -142,7 +142,7 @@ class Runtime(Protocol):
         ...
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``. It does not cross the link.
+        """A block of a matrix, padded with zeros to ``shape``, without a host-device transfer.
 
         ``unit``: put ones on the diagonal of the padding, so that a square block stays invertible.
         """
@@ -162,7 +162,7 @@ class Runtime(Protocol):
 
 
 def fetched(runtime: Runtime, outputs: Any) -> Any:
-    """What ``Runtime.run`` returned, as arrays on the host."""
+    """The results of ``Runtime.run`` as arrays on the host."""
     if isinstance(outputs, tuple):
         return tuple(runtime.get(buffer) for buffer in outputs)
     return runtime.get(outputs)

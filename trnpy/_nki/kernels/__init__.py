@@ -1,4 +1,4 @@
-"""NKI kernels in families, one a file with its NumPy twin; nothing imports them but a runtime."""
+"""NKI kernels in families, one per file, each with a NumPy reference implementation; only runtimes import them."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _FAMILY = {file: family for family, files in FAMILIES.items() for file in files.
 
 @record()
 class Budget:
-    """What compiling a kernel may take for its largest launch, extents of 8192 (tests/_nki/kernels/test_budget.py)."""
+    """Limits of compiling a kernel for its largest launch, extents of 8192 (tests/_nki/kernels/test_budget.py)."""
 
     instructions: int = 50_000
     regions: int = 5  # device loops, one for the blocks of each size
-    seconds: float = 80.0  # by the model, which knows published compile times of up to 160,000 instructions
+    seconds: float = 80.0  # modelled from published compile times of up to 160,000 instructions
 
 
 BUDGETS: Mapping[str, Budget] = MappingProxyType(
     {
-        "trsm": Budget(75_000),  # rows of blocks of unequal length follow each other without a loop
+        "trsm": Budget(75_000),  # rows of blocks have unequal lengths and therefore no loop
         "syrk": Budget(75_000),
     }
 )
 
 
 def budget(name: str) -> Budget:
-    """What compiling the kernel ``name`` may take."""
+    """The limits of compiling the kernel ``name``."""
     return BUDGETS.get(name, Budget())
 
 
 def located(name: str) -> tuple[str, str]:
-    """The module and the function of the kernel ``name``, or ``file.name`` of a file with several; KeyError of none.
+    """The module and the function of the kernel ``name``, or ``file.name`` if a file has several; else KeyError.
 
-    The module of its twin has the same name with ``_reference`` behind it.
+    The module of its reference implementation has the same name with the suffix ``_reference``.
     """
     file, _, function = name.rpartition(".")
     file = file or function

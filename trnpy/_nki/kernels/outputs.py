@@ -1,4 +1,4 @@
-"""Shapes and dtypes of what each kernel returns, so that a runtime allocates outputs without tracing the kernel."""
+"""Shapes and dtypes of the outputs of each kernel, so that a runtime allocates them without tracing the kernel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FLOAT32, BFLOAT16, INT32 = "float32", "bfloat16", "int32"
 
 
 def outputs(kernel: str, /, *operands: Any, **parameters: Any) -> Outputs:
-    """What a launch of ``kernel`` returns: one tensor alone, or a tuple of several.
+    """The outputs of a launch of ``kernel``: one tensor, or a tuple of several.
 
-    Of an operand only ``shape`` and ``dtype`` are read; operands that are left out are None.
+    Only ``shape`` and ``dtype`` of an operand are read; operands that are omitted are None.
     """
     return TABLE[kernel](*operands, **parameters)
 
@@ -108,7 +108,7 @@ def _words_matmul(
 
 
 def factors(a: Any, b: Any, turned: tuple[bool, bool]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(k, m) and (k, n) of words_matmul's operands, of which those in words may be turned."""
+    """(k, m) and (k, n) of words_matmul's operands; operands in words may be transposed."""
     sides = ((a, turned[0], False), (b, turned[1], True))
     left, right = (
         x.shape[1:] if _name(x.dtype) != INT32 or across != below else x.shape[:0:-1] for x, across, below in sides
@@ -187,7 +187,7 @@ def _sums(a: Any, b: Any) -> Outputs:
 
 
 def _answers(times: int) -> Callable[..., Outputs]:
-    """Those of a probe that answers ``times`` for each row, in the dtype of its operand."""
+    """The outputs of a self-test that returns ``times`` results for each row, in the dtype of its operand."""
     return lambda x, *_: (((times * x.shape[0], x.shape[1]), _name(x.dtype)),)
 
 

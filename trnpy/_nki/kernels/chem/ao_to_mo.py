@@ -1,11 +1,10 @@
 """Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
 
-Numbers are multiplied as they are, in float32. Digits (docs/numerics.md#digits) give integers, exact but for
-the pairs left out; those of the first half start with half a digit at every place, so that their bytes less
-128 are digits again, with K on the partitions, where they lie in HBM. So between the halves only what is below the
-last digit is rounded.
+Numbers are multiplied in float32. Digits (docs/numerics.md#digits) give integers, which are exact except for the
+omitted pairs of digits. The integers of the first half have half a digit added at every place, so that their bytes
+minus 128 are digits, with K on the partitions. Between the halves, rounding affects only bits below the last digit.
 
-Bound by TensorE, by the model, in products of as few columns as there are orbitals.
+Bound by TensorE in the model, in products whose columns are the orbitals.
 """
 
 import nki
@@ -18,7 +17,7 @@ from ..shared.blocks import no_banks, pieces, tile, view, walk
 
 TILE = 128
 WIDTH = 512  # columns of a tile of bytes on their way to digits
-HALF = 128.0  # what a byte is larger by than its digit
+HALF = 128.0  # a byte minus its digit
 WORD_BYTES = 4
 
 
@@ -48,7 +47,7 @@ def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second
 
 
 def _numbers(g, c_left, c_right):
-    """The same in float32: the intermediate lies in HBM once."""
+    """The same in float32: HBM holds one copy of the intermediate."""
     nao, nleft = c_left.shape
     nright, stack = c_right.shape[1], g.shape[0] // nao
     half = nl.ndarray((stack * nao, nleft), dtype=nl.float32, buffer=nl.private_hbm)

@@ -1,4 +1,4 @@
-"""What ao_to_mo.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of ao_to_mo.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from trnpy._nki.kernels.products import digits_matmul_reference as product
 
 LARGEST = product.LARGEST // 2  # elements of 4 bytes
-WORDS = 3  # that up to eight digits take
-HEADROOM = 2  # digits that sums may have above those of the operands
+WORDS = 3  # words of up to eight digits
+HEADROOM = 2  # digits that sums may have in addition to those of the operands
 
 
 def check(g: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, top: int) -> tuple[int, int]:
-    """(matrices, nao) of a transformation the kernel takes; ValueError says what it does not."""
+    """(matrices, nao) of a transformation that the kernel supports; raises ValueError for others."""
     nao = c_left.shape[-2]
     if not (g.ndim == c_left.ndim == c_right.ndim) or c_right.shape[-2] != nao or g.shape[-1] != nao:
         raise ValueError(f"g {g.shape}, c_left {c_left.shape}, c_right {c_right.shape}: expected one nao")

@@ -1,23 +1,22 @@
 """MP2 pair energies from density-fitted integrals: products, denominators and sums on the chip, one launch a block.
 
 T = (ia|jb) is a product of digits (docs/numerics.md#digits) with one exponent for each occupied orbital, so
-that nothing but integers meets on the chip. Pairs i + j < s are summed and, where s is even, i = j = s / 2:
-that one is a square for ia = jb, and leaving it out would lower every diagonal integral, 3e-9 Hartree in
-(H2O)4 by 10 passes.
+that the chip sums only integers. Pairs i + j < s are summed and, if s is even, also i = j = s / 2. That pair
+is a square for ia = jb; omitting it would lower every diagonal integral, 3e-9 Hartree in (H2O)4 with 10 passes.
 
-The energy sum over ab of T T / D is split so that its large part is one of integers. With H and G, T and T / D
-rounded to integers of eight bits, and t and z what rounding left,
+The energy sum over ab of T T / D is split so that its large part is a sum of integers. With H and G, T and T / D
+rounded to integers of eight bits, and the rounding remainders t and z,
 
     T T / D = H G + (H z + t (G + z)),    z = (H + t - G D) / D,
 
-the sum of H G is the trace of a product on TensorE, exact below 2^24, and what is left is 2^-7 as large: float32
-sums of it are double-float sums of the whole. D comes from three numbers for each ia: rounded, on a grid on
-which products with G are exact, and the rest. Its reciprocal takes a Newton step after ScalarE's. Exchange
-meets transposes of the blocks before the diagonal, off-diagonal ones for two.
+the sum of H G is the trace of a product on TensorE, exact below 2^24, and the remainder is 2^-7 as large: with
+float32 sums of the remainder, the whole has the accuracy of double-float sums. D comes from three numbers for each
+ia: rounded, on a grid on which products with G are exact, and the rest. ScalarE computes its reciprocal, which one
+Newton step refines. Exchange uses transposes of the blocks before the diagonal; off-diagonal ones count twice.
 
-float32 numbers are multiplied as they are, because their products are no more accurate.
+float32 numbers are multiplied without splitting, because splitting would not make their products more accurate.
 
-Bound by TensorE, by the model: at naux = 1536 it is busy for 94 % of the time, VectorE for 58 %.
+Bound by TensorE in the model: at naux = 1536 it is busy for 94 % of the time, VectorE for 58 %.
 """
 
 import nki
@@ -30,7 +29,7 @@ TILE = 128  # rows of K on the partitions, and of a in the stationary operand
 SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
 EXACT = 8  # products of 128 rows of 8-bit digits that one bank sums exactly
 ROUNDED_GROUPS = 2  # the lowest ones may round: their unit is below what the digits leave out
-ROUNDER = 1.5 * 2.0**23  # added and taken away again it leaves the nearest integer
+ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer
 SETS = 2  # of work tiles: a block of rows starts while the one before ends
 PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, then the rest
 
@@ -52,7 +51,7 @@ def mp2_energy(
 ):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
-    The first place of each table is the sum of the others, by which the host notices numbers that changed on the way.
+    The first place of each table is the sum of the others, with which the host detects corrupted transfers.
 
     a: digits (s, K, columns) bfloat16 with K = naux, a column for each ia, the virtuals of one i padded with
     zeros to a multiple of ``span``; or numbers (1, K, columns) float32. gaps: (3, columns) float32, e_a - e_i.
@@ -62,8 +61,8 @@ def mp2_energy(
     ``exchange`` both are the same range of virtuals. others: (4, count), with exchange, the first columns of two
     blocks whose ranges are exchanged: (P of i, Q of j, Q of i, P of j).
 
-    Forms for a device where probes gave another answer: without ``repeats`` no transfer repeats a row on all
-    partitions from a run-time address, and without ``biases`` VectorE rounds instead of ScalarE.
+    Forms for a device on which self-tests fail: without ``repeats`` no transfer repeats a row on all partitions from a
+    run-time address, and without ``biases`` VectorE rounds instead of ScalarE.
     """
     right, gaps_right = (a, gaps) if b == None else (b, gaps_b)  # noqa: E711 - NKI has no `is`
     count = cells.shape[1]
@@ -314,7 +313,7 @@ def _round(job, dst, between, data):
 
 
 def _energies(job, r, store, column):
-    """What rows r of T add to the sums, but for what TensorE adds."""
+    """The contribution of rows r of T to the sums, except the part that TensorE adds."""
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
     high, low = job["rows"][r][0][0:height, :], job["rows"][r][1][0:height, :]
@@ -354,7 +353,7 @@ def _energies(job, r, store, column):
 
 
 def _drain(job):
-    """What TensorE does with the last rows whose energies were computed."""
+    """TensorE's part of the last rows whose energies were computed."""
     tail = job["tail"]
     if tail == None:  # noqa: E711 - NKI has no `is`
         return

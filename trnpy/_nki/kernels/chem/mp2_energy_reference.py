@@ -1,10 +1,10 @@
-"""What mp2_energy.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of mp2_energy.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**30  # elements of the digits: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**30  # elements of the digits: 2 GiB, the limit of 32-bit byte offsets
 MOST_COLUMNS = 512  # of a block: one PSUM bank
 MOST_PLACES = 5120  # entries of both tables, which stay on the chip
 LARGEST_GROUP = 2.0**24  # of the highest group's sums, which float32 holds exactly
@@ -22,7 +22,7 @@ def operations(digits: int, naux: int, span: int, cells: int) -> float:
 
 
 def check(a, gaps, units, cells, others, b, gaps_b, span, exchange) -> None:  # type: ignore[no-untyped-def]
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     right, gaps_right = (a, gaps) if b is None else (b, gaps_b)
     form = "float32" if a.shape[0] == 1 else "bfloat16"
     if a.dtype.name != form or right.dtype != a.dtype or right.shape[:2] != a.shape[:2] or 0 in a.shape + right.shape:

@@ -1,12 +1,11 @@
-"""A B without the elements of A whose bound q_i q_j is at most a threshold: the mask is made where it is used.
+"""A B without the elements of A whose bound q_i q_j is at most a threshold: the mask is computed on the chip.
 
-Rows of K come in descending order of their bounds, so that each row of A keeps the first of them. The host has counted
-exactly how many; the chip compares a position with that count, two small integers, so that it decides as the host
-would. No mask and no masked operand is ever in HBM. K is that of A: a launch is made for rows
-that keep about equally much of it (chem/schwarz), and reads as much of B.
-Digits are masked one by one, and multiplied as in digits_matmul.
+Rows of K are in descending order of their bounds, so that each row of A keeps the first of them. The host has counted
+exactly how many. The chip compares a position with that count, two small integers, so its decisions match the host's.
+Neither a mask nor a masked operand is ever in HBM. A launch has rows that keep similar numbers of rows of K
+(chem/schwarz), and reads only those rows of B. Each digit is masked, and digits are multiplied as in digits_matmul.
 
-Bound by TensorE, by the model: VectorE takes 20 % of its time for masks.
+Bound by TensorE in the model: VectorE uses 20 % of the time for masks.
 """
 
 import nki
@@ -55,7 +54,7 @@ def schwarz_screened_spmm(a, b, counts, words=3, m_tiles=4, k_tiles=2, repeats=T
 
 
 def _steps(job):
-    """About how many instructions a block has: loads, masks, products, sums, carries."""
+    """Approximate instructions of one block: loads, masks, products, sums, carries."""
     digits, depth, tiles = job["digits"], job["a"].shape[-2] // TILE, (job["m_size"] + TILE - 1) // TILE
     if digits == 0:
         return depth * (4 + tiles) + 4 * tiles
@@ -91,12 +90,12 @@ def _job(a, b, digits, m, words, m_tiles, k_tiles):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     job["banks"] = digit_sums.banks_of(count=digit_sums.BANKS)
 
 
 def _block(job, at):
-    """One block: all of K, and the carries after it."""
+    """One block: the loop over K, then the carries."""
     k, chunk, m_size, n_size = job["a"].shape[-2], job["k_tiles"] * TILE, job["m_size"], job["n_size"]
     counts = blocks.tile(job=job, shape=(TILE, m_size), dtype=nl.float32)
     if job["one"] == None:  # noqa: E711 - NKI has no `is`

@@ -1,4 +1,4 @@
-"""What schwarz_screened_spmm.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of schwarz_screened_spmm.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_K = 2**15  # a block of the result is written out, 40,000 instructions
 
 
 def check(a: np.ndarray, b: np.ndarray, counts: np.ndarray, words: int) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     form = "float32" if a.ndim == 2 else "bfloat16"
     if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-2] > b.shape[-2] or 0 in a.shape + b.shape:
         raise ValueError(f"a {a.shape} and b {b.shape}: expected one number of digits, b with all rows of K, none zero")

@@ -1,8 +1,8 @@
-"""The smallest positive element of A B for non-negative bfloat16 A and B: how much exponent range a product hides.
+"""The smallest positive element of A B for non-negative bfloat16 A and B, for the a-priori error bound of a product.
 
-With |A| and |B| divided by the largest of each row and column, the sums are (|A||B|)_ij / (a_i b_j), and one
-over the smallest is rho of the certificate (docs/numerics.md#certificate). One bfloat16 pass; the product
-never leaves the chip. Bound by VectorE below K = 2300 or so: four passes over each tile of sums.
+|A| and |B| are divided by the largest of each row and column. The sums are then (|A||B|)_ij / (a_i b_j), and the
+reciprocal of the smallest is rho of the certificate (docs/numerics.md#certificate). One bfloat16 pass; the product
+never leaves the chip. Bound by VectorE below about K = 2300: four passes over each tile of sums.
 8192^3 has 90,000 instructions, of which a device loop runs most (shared/blocks.walk).
 """
 
@@ -12,12 +12,12 @@ import nki.language as nl
 
 from ..shared import blocks
 
-NOTHING = 2.0**100  # stands for no positive sum: larger than any
+NOTHING = 2.0**100  # marks that no sum is positive: larger than any sum
 
 
 @nki.jit
 def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
-    """(128, 1) float32 whose smallest element is the smallest positive one of A B; NOTHING when there is none.
+    """(128, 1) float32 whose smallest element is the smallest positive element of A B, or NOTHING if there is none.
 
     a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); non-negative bfloat16.
     """
@@ -42,7 +42,7 @@ def least_of(a, b, m, k, n, a_rows, b_rows, tiles, walks=1):
 
 
 def _least(job, sums, at, n0):
-    """Take the smallest positive sum of one block into ``least``, for each partition."""
+    """Update ``least`` with the smallest positive sum of one block, for each partition."""
     columns = sums[0].shape[1]
     for i in range(len(sums)):
         rows = sums[i].shape[0]

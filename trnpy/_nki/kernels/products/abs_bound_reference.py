@@ -1,4 +1,4 @@
-"""What abs_bound.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of abs_bound.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOTHING = np.float32(2.0**100)  # as in the kernel: no positive sum
 
 
 def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int, int, int]:
-    """(m, k, n) of a call the kernel takes; ValueError says what it does not."""
+    """(m, k, n) of a call that the kernel supports; raises ValueError for others."""
     if a.dtype.name != "bfloat16":
         raise ValueError(f"magnitudes of {a.dtype}: expected bfloat16")
     return matmul_reference.check(a, b, a_rows, b_rows)

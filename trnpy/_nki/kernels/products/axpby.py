@@ -1,6 +1,6 @@
 """alpha X + beta Y of matrices in HBM, rounded once to the format that the next product multiplies.
 
-For products whose results stay on the device: adds them, scales them, or rounds them for the next product.
+For device-resident products: adds them, scales them, or rounds them for the next product.
 Bound by DMA: two reads and one write of every element.
 """
 
@@ -11,7 +11,7 @@ import nki.language as nl
 from ..shared import blocks
 
 COLUMNS = 1024  # of a tile: runs of 4 KiB in HBM at float32
-TILES = 4  # of a block: those of the next are loaded while these are added
+TILES = 4  # of a block: the next block is loaded while this one is added
 
 
 @nki.jit

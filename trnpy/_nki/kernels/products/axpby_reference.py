@@ -1,4 +1,4 @@
-"""What axpby.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of axpby.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**29  # elements: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements: 2 GiB, the limit of 32-bit byte offsets
 BLOCKS = 2048  # of 1024 x 1024: their offsets are a table on the chip
 
 
 def check(x: np.ndarray, y: np.ndarray | None, form: str) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     for operand in (x,) if y is None else (x, y):
         if operand.ndim != 2 or operand.size == 0 or operand.dtype.name not in DTYPES:
             raise ValueError(f"{operand.dtype} of {operand.shape}: expected a non-empty matrix of {', '.join(DTYPES)}")

@@ -1,11 +1,11 @@
 """C[i] = A[i] B[i] for a batch of small or large matrices in one launch, in float32.
 
-Matrices of at most 512 rows and columns pass in groups, of which one is loaded while the other is multiplied.
-Where sizes allow it, several neighbouring rows lie on one partition, which makes long transfers, and products of
-several matrices leave one PSUM bank together. Larger ones are the blocks of matmul with
-the batch as outermost loop. An operand of batch 1 serves all products; several right-hand matrices then are columns
-of one product. Below 128 rows the short rows bound the DMA, modelled, and TensorE waits: tiles of its array
-(tile_position) would gain nothing, and a block-diagonal stationary operand would spread NaN from one matrix to others.
+Matrices of at most 512 rows and columns are processed in groups: one is loaded while the other is multiplied. If sizes
+allow it, several neighbouring rows lie on one partition, for long transfers, and products of several matrices leave one
+PSUM bank together. Larger matrices use the blocks of matmul with the batch as outermost loop. An operand of batch 1 is
+shared by all products; several right-hand matrices then are columns of one product. Below 128 rows DMA of short rows is
+the bound, modelled, and TensorE waits: tiles of its array (tile_position) would gain nothing, and a block-diagonal
+stationary operand would spread NaN from one matrix to others.
 4096 products of 256^3 have 62,000 instructions and a device loop (shared/blocks.walk).
 """
 
@@ -18,7 +18,7 @@ from ..shared import blocks
 SMALL = 512  # rows and columns of matrices that pass in groups: one PSUM bank wide
 GROUP_MAX = 32  # matrices of one group: bounds the program
 GROUP_BYTES = 40 * 1024  # of a partition, for the operands and results of one group
-SINGLE_BYTES = 128 * 1024  # matrices of this size are transfers of their own: contiguous, so all long descriptors
+SINGLE_BYTES = 128 * 1024  # a matrix of this size is one transfer: it is contiguous, so all descriptors are long
 SUM_BANKS = 4
 TURN_BANKS = 4
 
@@ -52,7 +52,7 @@ def batched_matmul(a, b, a_rows=True, b_rows=True, m_tiles=4, n_tiles=2, k_tiles
 def _deal(extent, together):
     """(start, step, size) of the parts of an extent that lie on the partitions, at most 128 each.
 
-    ``together``: where they come out equal, neighbours are on one partition, one in each part.
+    ``together``: if the parts are equal, neighbours are on one partition, one in each part.
     """
     count = (extent + blocks.TILE - 1) // blocks.TILE
     parts = []
@@ -95,7 +95,7 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
 
 
 def _start(job):
-    """PSUM of a turn, or of what is outside: for sums and for transposes."""
+    """PSUM of an iteration, or outside of loops: for sums and for transposes."""
     job["banks"] = []
     job["turns"] = []
     for _ in range(SUM_BANKS):

@@ -1,18 +1,18 @@
-"""What batched_matmul.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of batched_matmul.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements of one operand: 2 GiB, the limit of 32-bit byte offsets
 SMALL = 512  # rows and columns up to which matrices pass in groups, whose number has no limit
 BLOCKS = 2048  # of larger matrices, of the kernel's default size: their offsets are tables on the chip
 ROWS, COLUMNS = 512, 1024  # of one such block of C
 
 
 def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int, int, int, int]:
-    """(batch, m, k, n) of products the kernel takes; ValueError says what it does not."""
+    """(batch, m, k, n) of products that the kernel supports; raises ValueError for others."""
     if a.ndim != 3 or b.ndim != 3:
         raise ValueError(f"operands {a.shape} and {b.shape}: expected three dimensions each")
     batch = max(a.shape[0], b.shape[0])

@@ -1,16 +1,16 @@
-"""Exact integer products of matrices given by bfloat16 digits, as two's complement words of 32 bits.
+"""Exact integer products of matrices given as bfloat16 digits (integer slices), as 32-bit two's complement words.
 
 V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (docs/numerics.md#digits) with s digits, the
 most significant first. Up to 8 products of 128 rows of 8-bit digits are exact in one PSUM bank; then the
 bank is emptied: ScalarE casts it to int32 and GpSimd adds it to its group's sum, both exactly. No
-float32 hi/lo pair is needed, and VectorE is left with what follows K: carries between the groups, s
-of them for a finished tile, one after each group of the next tile so that no engine waits. Groups of
-the two lowest weights take four times as many products (below 2^-54 of the largest term).
+float32 hi/lo pair is needed. VectorE only computes the carries between the groups after K, s of them
+for a finished tile, one after each group of the next tile so that no engine waits. Groups of the two
+lowest weights sum four times as many products (below 2^-54 of the largest term).
 
 Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products (2.2 us),
-which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. Should GpSimd be twice as slow as modelled it would
-still keep up. The hi/lo eviction of docs/numerics.md#passes needs 3 passes of VectorE for each bank, 2.9 us.
-If the probe integer_sums fails, nothing is launched: places of blocks are such sums, too. 4096^3 has 280,000
+which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. GpSimd would keep up even at half the modelled rate.
+The hi/lo eviction of docs/numerics.md#passes needs 3 passes of VectorE for each bank, 2.9 us. If the self-test
+integer_sums fails, nothing is launched, because offsets of blocks are also such sums. 4096^3 has 280,000
 instructions at s = 7 and 8192^3 2,270,000, of which device loops run most (shared/blocks.walk).
 
 Of A A^T, 16 of the 28 products of digits are enough everywhere (docs/numerics.md#passes: G_ij + G_ji = G_ij +
@@ -36,10 +36,10 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
     """(words, M, N) int32, the lowest word first: V of a (s, K, M) and b (s, K, N), bfloat16 digits in HBM.
 
     wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).
-    Without b: b = a, and of the symmetric V only the blocks that meet its lower triangle, (words, size)
-    in the order of parameters.lower_blocks; if ``halved``, of those on the diagonal U with
-    U + U^T = 2 V, by the products i < j, twice, and i = j.
-    batch: a (s, batch K, M) and b (s, batch K, N) are stacks of matrices, below each other, and so is the result.
+    Without b: b = a, and the result has only the blocks of the symmetric V that meet its lower triangle, (words, size)
+    in the order of parameters.lower_blocks. If ``halved``, blocks on the diagonal are U with U + U^T = 2 V, from the
+    products i < j, twice, and i = j.
+    batch: a (s, batch K, M), b (s, batch K, N) and the result are stacks of matrices, one below the other.
     """
     return multiply(
         a=a, b=b, wrap=wrap, words=words, bits=bits, m_tiles=m_tiles, k_tiles=k_tiles, halved=halved, batch=batch
@@ -47,7 +47,7 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
 
 
 def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=False):
-    """The same inside a kernel; b may be one matrix (s, K, N) that serves the whole stack.
+    """The same inside a kernel; b may be one matrix (s, K, N) for the whole stack.
 
     balanced: half a digit is added at every place, so that the bytes of V less 128 are its digits in [-128, 127].
     """
@@ -152,12 +152,12 @@ def _blocks(plan, spots):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     job["banks"] = digit_sums.banks_of(count=digit_sums.BANKS)
 
 
 def _block(job, at):
-    """One block: all of K, and the carries after it."""
+    """One block: the loop over K, then the carries."""
     k, chunk = job["k"], job["k_tiles"] * TILE
     for k0 in range(0, k, chunk):
         depth, half = min(chunk, k - k0), k0 // chunk % HALVES

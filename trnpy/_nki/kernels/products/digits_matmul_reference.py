@@ -1,4 +1,4 @@
-"""What digits_matmul.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of digits_matmul.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from trnpy._nki.kernels.shared.parameters import TILE_N, lower_blocks, words_for
 
-LARGEST = 2**30  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**30  # elements of one operand: 2 GiB, the limit of 32-bit byte offsets
 BLOCKS = 4096  # of 128 x 512: their offsets are tables on the chip
 
 
@@ -18,7 +18,7 @@ def longest_k(digits: int, bits: int = 8) -> int:
 def check(
     a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8, batch: int = 1
 ) -> tuple[int, int, int, int]:
-    """(digits, k, m, n) of products the kernel takes; ValueError says what it does not."""
+    """(digits, k, m, n) of products that the kernel supports; raises ValueError for others."""
     digits, rows, m = a.shape
     if b.shape[:2] != (digits, rows) or 0 in (digits, rows, m, b.shape[2]):
         raise ValueError(f"digits {a.shape} and {b.shape}: expected (s, K, M) and (s, K, N), none of them zero")

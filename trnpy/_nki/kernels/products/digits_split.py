@@ -19,7 +19,7 @@ LONG, SHORT = 1024, 256  # of a block, along the rows of the result and across: 
 ELEMENT = 16  # digits and bytes
 BANK = 512  # turned digits side by side
 TURN_BANKS = 4
-HALF = 128.0  # what a byte is larger by than its digit
+HALF = 128.0  # a byte minus its digit
 
 
 @nki.jit
@@ -74,7 +74,7 @@ def split(planes, out, width, places, turned, packed=False, walks=1):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     job["banks"] = []
     for _ in range(TURN_BANKS if job["turned"] else 0):
         form = turned_format(dtype=nl.bfloat16)
@@ -82,7 +82,7 @@ def _start(job):
 
 
 def _block(job, at):
-    """One block: bytes less 128, and where K runs along the rows the transposes of these."""
+    """One block: bytes minus 128, and their transposes if K runs along the rows."""
     x, width, item, places = job["planes"], job["width"], job["item"], job["places"]
     r_size, c_size = job["size"]
     digits, planes, across = len(places), [], x.shape[2]

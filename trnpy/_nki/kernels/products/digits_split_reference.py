@@ -1,15 +1,15 @@
-"""What digits_split.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of digits_split.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 
-LARGEST = 2**30  # bytes in and elements out: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**30  # bytes in and elements out: 2 GiB, the limit of 32-bit byte offsets
 
 
 def check(x: np.ndarray, width: int, places: tuple[int, ...]) -> tuple[int, int]:
-    """(rows, columns) of the elements of a call the kernel takes; ValueError says what it does not."""
+    """(rows, columns) of the elements of a call that the kernel supports; raises ValueError for others."""
     if x.dtype != np.uint8 or x.ndim != 2 or x.size == 0 or x.shape[1] % width:
         raise ValueError(f"bytes {x.dtype}{x.shape} of width {width}: expected uint8 (rows, width columns)")
     if not places or any(not 0 <= place < width for place in places):

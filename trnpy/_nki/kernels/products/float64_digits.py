@@ -1,12 +1,12 @@
-"""float64 numbers to balanced bfloat16 digits, on the chip: the host sends its arrays as they lie in memory.
+"""float64 numbers to balanced bfloat16 digits, on the chip: the host sends its arrays unchanged.
 
 NeuronCores have no float64, so a number is read as two 32-bit words. Its significand is shifted to its place among the
 digits of its row, its column or the whole matrix, rounded to the nearest integer (halves away from zero) and negated by
-its sign. Half a digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes
-leave with the digits, and the exponents of the scales, in which the host sees infinities and NaN.
+its sign. After adding half a digit at every place, digits_split separates its bytes. The kernel also returns the
+magnitudes of the certificate and the exponents of the scales, in which the host detects infinities and NaN.
 
-Bound by VectorE: some fifty passes over each operand. Of 8192 x 8192 the 56,000 to 107,000 instructions are too many
-for a program without device loops (shared/blocks.walk).
+Bound by VectorE: about fifty passes over each operand. 8192 x 8192 needs 56,000 to 107,000 instructions, too many for a
+program without device loops (shared/blocks.walk).
 """
 
 import nki
@@ -21,7 +21,7 @@ WIDTH = 512  # columns of one tile
 WALKS = 2  # to make integers, and to take them apart
 KEY_BITS = 13  # of the significand beside the exponent: a key of 24 bits is exact in float32
 TWO_WORDS = 7  # digits of an integer in two words; more take three or four
-FAINTEST = 128  # a larger exponent is assumed of every row and column: subnormal numbers then are zero beside it
+FAINTEST = 128  # the least exponent of a row or column: relative to it subnormal numbers are zero
 FIRST = 2.0**KEY_BITS - 2**6 - 1  # integers reach 0x7f7f...: numbers that begin as it or larger have one bit less
 HALF = 128.0 * 257.0  # half a digit at two places
 ABOVE = 1.0 + 2.0**-8  # more than is lost of the largest number and rounded up in a quotient by it
@@ -101,7 +101,7 @@ def _walk(job, body, rows, steps):
 
 
 def _tile(job, columns, dtype=nl.int32, width=WIDTH):
-    """A tile of a chunk, of which the last may be narrower."""
+    """A tile of a chunk; the last chunk may be narrower."""
     return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
 
 
@@ -228,7 +228,7 @@ def _row_tops(job, at, chunks):
 
 
 def _offset(offset, tops):
-    """What the exponents and significands of bfloat16 magnitudes are larger by, as integers."""
+    """The offset of the exponents and significands of bfloat16 magnitudes, as integers."""
     nisa.tensor_scalar(dst=offset, data=tops, op0=nl.subtract, operand0=BIAS, op1=nl.multiply, operand1=128.0)
 
 

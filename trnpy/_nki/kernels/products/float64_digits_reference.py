@@ -1,4 +1,4 @@
-"""What float64_digits.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of float64_digits.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trnpy._nki.runtime import bfloat16
 
 FEWEST, DIGITS = 2, 12  # with fewer than seven the last bits of significands are rounded away
 COLUMNS = 8192  # most of one call: the largest of each lie on the chip
-LARGEST = 2**31  # bytes in and out, as far as byte offsets of 32 bits reach
+LARGEST = 2**31  # bytes in and out, the limit of 32-bit byte offsets
 KEY_BITS = 13  # of the significand, beside the exponent
 FIRST = 0b1111110111111  # 0x7f7f..., the largest integer of some digits, begins with one and these
 FAINTEST = 128  # the least exponent of a scale: numbers of rows below it, from 2^-895 on, are not for the kernel
@@ -22,7 +22,7 @@ BIAS, FAINT = 127, 67 << 7  # of bfloat16: of its exponents, and the pattern of 
 
 
 def check(x: np.ndarray, digits: int, top: np.ndarray | None = None) -> tuple[int, int]:
-    """(rows, columns) of numbers the kernel takes; ValueError says what it does not."""
+    """(rows, columns) of numbers that the kernel supports; raises ValueError for others."""
     if top is not None and (top.shape != (1, 1) or top.dtype != np.float32):
         raise ValueError(f"exponent {top.dtype}{top.shape}: expected float32 (1, 1)")
     if x.dtype != np.int32 or x.ndim != 2 or x.size == 0 or x.shape[1] % 2 or x.shape[1] > 2 * COLUMNS:

@@ -2,10 +2,10 @@
 
 The magnitude of an integer is shifted until its first bit leads, cut to 53 bits, rounded to nearest by the bit below,
 and joined with its exponent and sign. Magnitudes of negative integers are complements with ones behind the last bit,
-which spares a carry through all words: a tie of a negative number is rounded to zero, of a positive one away from it.
+which avoids a carry through all words: ties are rounded towards zero for negative numbers, away from it for positive.
 
-Bound by VectorE: some sixty-five passes over the result. It spares the host's passes and a third of the bytes.
-Of 8192 x 8192 the 61,000 instructions are too many for a program without a device loop (shared/blocks.walk).
+Bound by VectorE: about sixty-five passes over the result. It saves the host's passes and a third of the bytes.
+8192 x 8192 needs 61,000 instructions, too many for a program without a device loop (shared/blocks.walk).
 """
 
 import nki
@@ -72,7 +72,7 @@ def _row_tile(job, at):
 
 
 def _tile(job, columns, dtype=nl.int32, width=WIDTH):
-    """A tile of a chunk, of which the last may be narrower."""
+    """A tile of a chunk; the last chunk may be narrower."""
     return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
 
 
@@ -116,9 +116,9 @@ def _round(job, words, exponent, out):
 
 
 def _raised(words, sign, part, place):
-    """Move words up where the upper ones are zero; place: how many bits there are up to the first word that is not.
+    """Move words up if the upper ones are zero; place: the number of bits up to the first nonzero word.
 
-    Returns what follows the two upper words: another one, or what is behind the last bit.
+    Returns the word that follows the two upper words, or the bits behind the last bit.
     """
     count = len(words)
     top = words[count - 1]

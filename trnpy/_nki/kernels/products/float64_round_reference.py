@@ -1,17 +1,17 @@
-"""What float64_round.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of float64_round.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
 COLUMNS = 8192  # most of one call: their exponents lie on the chip
-LARGEST = 2**31  # bytes in and out, as far as byte offsets of 32 bits reach
+LARGEST = 2**31  # bytes in and out, the limit of 32-bit byte offsets
 BIASED = 1021
 LOWEST, HIGHEST = -1021, 1024  # sums of exponents of a row and a column, and of the bits of an integer, lie between
 
 
 def check(v: np.ndarray, rows: np.ndarray, columns: np.ndarray, places: int = 0) -> tuple[int, int, int]:
-    """(words, M, N) of a call the kernel takes; ValueError says what it does not."""
+    """(words, M, N) of a call that the kernel supports; raises ValueError for others."""
     if not 0 <= places <= 4 * len(v):
         raise ValueError(f"{places} places: expected up to {4 * len(v)}, the bytes of an element")
     if v.dtype != np.int32 or v.ndim != 3 or not 2 <= len(v) <= 4 or v.size == 0 or v.shape[2] > COLUMNS:

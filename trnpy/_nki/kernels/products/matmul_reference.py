@@ -1,16 +1,16 @@
-"""What matmul.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of matmul.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements of one operand: 2 GiB, the limit of 32-bit byte offsets
 BLOCKS = 2048  # of C, of the kernel's default 1024 x 1024: their offsets are tables on the chip
 
 
 def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int, int, int]:
-    """(m, k, n) of a product the kernel takes; ValueError says what it does not."""
+    """(m, k, n) of a product that the kernel supports; raises ValueError for others."""
     m, k = a.shape if a_rows else a.shape[::-1]
     depth, n = b.shape if b_rows else b.shape[::-1]
     if depth != k or 0 in (m, k, n):

@@ -1,6 +1,6 @@
-"""What the products of trnpy rest on and no documentation says, one small kernel each: see trnpy/_cli/probes.py.
+"""Self-tests of undocumented hardware behaviour that trnpy's products rely on, one small kernel each.
 
-Each takes 128 rows and answers with what the hardware did; the host compares.
+Each kernel accepts 128 rows and returns the hardware's result; the host compares it (trnpy/_cli/probes.py).
 """
 
 import nki
@@ -10,7 +10,7 @@ import nki.language as nl
 from ..shared.blocks import flat, turned_format
 
 ROWS = 128
-ROUNDER = 1.5 * 2.0**23  # added and taken away again it leaves the nearest integer
+ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer
 HALF = 128.0
 BASE = 256.0
 
@@ -162,9 +162,9 @@ def register_offsets(x):
 
 @nki.jit
 def sums_of_loops(a, b):
-    """(2 turns, 128 N) float32: a[t]^T b of a (turns, 128 * 128) and b (128, N) in bfloat16, by two loops in turn.
+    """(2 turns, 128 N) float32: a[t]^T b of a (turns, 128 * 128) and b (128, N) in bfloat16, by two successive loops.
 
-    PSUM of each loop is made in its body, and the second may lie where the first one was.
+    PSUM of each loop is allocated in its body; the second may reuse the memory of the first.
     """
     turns, n = a.shape[0], b.shape[1]
     out = nl.ndarray((2 * turns, ROWS * n), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -197,7 +197,7 @@ def _multiplied(a, right, out, t, offset):
 
 
 def _answer(x, answers):
-    """A result with as many times the rows of x, in its dtype, and x on the chip."""
+    """A result with ``answers`` times the rows of x, in its dtype, and x on the chip."""
     out = nl.ndarray((answers * ROWS, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=source, src=x)

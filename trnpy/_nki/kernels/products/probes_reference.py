@@ -1,4 +1,4 @@
-"""What probes.py answers on hardware that does what trnpy assumes, in NumPy."""
+"""The results of the self-tests in probes.py, in NumPy, on hardware that behaves as trnpy assumes."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Blocks from the diagonal down are computed column by column; the upper triangle is their transpose through TensorE, bit
 for bit, or that of C0. All blocks of a column have the same right operand, which stays on the chip if 512 columns of it
-fit. If K runs along the rows of A, the first column transposes all other parts, which it needs anyway, and leaves them
-in HBM for later columns. So transfers, which on trn1 take nearly as long as products, are spread evenly: row by row,
-the first two rows would wait for them. Columns are of unequal length, so there is no device loop: 8192^3 has 64,000
+fit. If K runs along the rows of A, the first column transposes all other parts, which it needs anyway, and stores them
+in HBM for later columns. This spreads transfers evenly, which on trn1 take nearly as long as products; row by row, the
+first two rows would wait for them. Columns have unequal lengths, so there is no device loop: 8192^3 has 64,000
 instructions.
 
 A Hermitian product of complex matrices X + iY is composed by its caller: X X^T + Y Y^T is two calls with
@@ -66,7 +66,7 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
 
 
 def _chunk(depth, width, height, item, most):
-    """How many tiles of K a chunk may have: as many as fit beside ``depth`` held ones, sums, mirror and results."""
+    """The most tiles of K in a chunk: as many as fit besides ``depth`` kept tiles, sums, mirror and results."""
     rows = (height + blocks.TILE - 1) // blocks.TILE + blocks.OUTS + blocks.OLDS
     mirror = (width + blocks.TILE - 1) // blocks.TILE * height
     taken = depth * width * item + 4 * rows * width + 4 * mirror
@@ -77,8 +77,8 @@ def _chunk(depth, width, height, item, most):
 def _column(work, n, first, width, height, a_rows):
     """The chunks of a column of blocks: the block on the diagonal, then those below it.
 
-    Each with what ``_panels`` needs: the matrix that has its parts of A, whether K runs along its rows, where both
-    begin in it, and what is loaded of the right one.
+    Each has the arguments of ``_panels``: the matrix with its parts of A, whether K runs along its rows, the start of
+    both parts in it, and the part of the right one that is loaded.
     """
     chunks, loaded = [], []
     turned = a_rows and first == 0
@@ -128,7 +128,7 @@ def _panels(job, chunk, slot):
 
 
 def _finish(job, sums, at, n0):
-    """Scale and store one block, and what lies across the diagonal from it."""
+    """Scale and store one block, and its mirror image across the diagonal."""
     if n0 < at:
         _off_diagonal(job=job, sums=sums, at=at, n0=n0)
     elif job["mirrored"]:

@@ -1,15 +1,15 @@
-"""What syrk.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of syrk.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements of one operand: 2 GiB, the limit of 32-bit byte offsets
 
 
 def check(a: np.ndarray, a_rows: bool, mirrored: bool, c0: np.ndarray | None, beta: np.ndarray | None) -> int:
-    """The order of the product of an operand the kernel takes; ValueError says what it does not."""
+    """The order of the product of an operand that the kernel supports; raises ValueError for others."""
     if a.ndim != 2 or a.size == 0 or a.dtype.name not in DTYPES:
         raise ValueError(f"{a.dtype} of shape {a.shape}: expected a non-empty matrix of {', '.join(DTYPES)}")
     n: int = a.shape[0] if a_rows else a.shape[1]

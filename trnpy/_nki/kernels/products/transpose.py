@@ -14,7 +14,7 @@ BANK_BYTES = 2048  # one PSUM bank of a partition: as many tiles side by side le
 BANKS = 8
 RUN_BYTES = 4096  # of a row, each way: 96 % of the peak of DMA (nki-dma-bandwidth-guide.rst)
 COLUMN_TILES = 8  # with which strips of 16-bit numbers fit on trn1
-HALVES = 2  # strips of a block are loaded while those before them are turned
+HALVES = 2  # strips of a block are loaded while the previous ones are transposed
 
 
 @nki.jit
@@ -57,7 +57,7 @@ def turn(x, out, m_tiles, n_tiles, fold=None):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     job["banks"] = []
     for _ in range(BANKS):
         form = blocks.turned_format(dtype=job["x"].dtype)

@@ -1,12 +1,12 @@
-"""Products of integers that earlier products left on the device: float64 results that never visit the host.
+"""Products of device-resident integers from earlier products: float64 results without transfers to the host.
 
-An operand is the words of such a result, or bfloat16 digits of a matrix that the host has sent. Words start with half
-a digit at every place, so that their bytes less 128 are digits again (docs/numerics.md#products-that-stay). The same
-launch bounds the product of the magnitudes, which certifies it. What the next product is certified by leaves with the
-result: its magnitudes, the largest and the smallest one.
+An operand is the words (32-bit limbs) of such a result, or bfloat16 digits of a matrix that the host has sent. Words
+have half a digit added at every place, so that their bytes minus 128 are digits (docs/numerics.md#products-that-stay).
+The same launch bounds the product of the magnitudes, which certifies it. It also returns the magnitudes of the result,
+the largest and the smallest, which certify the next product.
 
-Bound by TensorE as digits_matmul; splitting words and measuring the result read each of them once. 8192^3 has
-2,430,000 instructions at seven digits, of which device loops run most (shared/blocks.walk).
+Bound by TensorE like digits_matmul; splitting words and measuring the result read each of them once. 8192^3 has
+2,430,000 instructions at seven digits, most of them in device loops (shared/blocks.walk).
 """
 
 import nki
@@ -19,7 +19,7 @@ from . import abs_bound, digits_matmul, digits_split
 WIDTH = 2048  # columns of a tile of words that is measured
 HALF_BITS = 16
 WALKS = 5  # over blocks: two operands, both products, and the result share what a program may have
-NOTHING = 2.0**120  # stands for no number but zero: larger than any of the integers
+NOTHING = 2.0**120  # marks that all numbers are zero: larger than any of the integers
 SCALE = 2.0**-64  # of magnitudes: then sums of products of any two are float32 numbers
 
 

@@ -1,4 +1,4 @@
-"""What words_matmul.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of words_matmul.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(
     a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray, tops: tuple[int, int], turned: tuple[bool, bool],
     rows: tuple[bool, bool], digits: int, words: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """(m, k, n) of products the kernel takes; ValueError says what it does not."""
+    """(m, k, n) of products that the kernel supports; raises ValueError for others."""
     if not 1 <= digits <= MOST_DIGITS or words != words_for(digits):
         raise ValueError(f"{digits} digits, {words} words: expected 1 to {MOST_DIGITS} digits and the words they take")
     extents = []

@@ -1,9 +1,9 @@
-"""p X + q Y of the integers of products that stay on the device, with small factors: exact, digit by digit.
+"""p X + q Y for the integers of device-resident products, with small factors: exact, digit by digit.
 
-A digit of the sum is p or q times digits of both operands, whose places may differ; carries make words of them as
-after a product (digit_sums). What words_matmul measures of its result is measured of the sum, too.
+A digit of the sum is p times a digit of X plus q times a digit of Y, at places that may differ; carries turn them into
+words as after a product (digit_sums). The sum is measured like the result of words_matmul.
 
-Bound by VectorE and GpSimd: some six instructions a digit. It saves reading both operands and sending the sum.
+Bound by VectorE and GpSimd: about six instructions a digit. It saves reading both operands and sending the sum.
 """
 
 import nki
@@ -13,7 +13,7 @@ import nki.language as nl
 from ..shared import blocks, digit_sums
 from . import words_matmul
 
-HALF = 128.0  # what a byte is larger by than its digit
+HALF = 128.0  # a byte minus its digit
 
 
 @nki.jit

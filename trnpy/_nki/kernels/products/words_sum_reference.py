@@ -1,4 +1,4 @@
-"""What words_sum.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of words_sum.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def check(x: np.ndarray, y: np.ndarray, factors: tuple[int, int], places: Places, words: int) -> tuple[int, int]:
-    """(rows, columns) of sums the kernel takes; ValueError says what it does not."""
+    """(rows, columns) of sums that the kernel supports; raises ValueError for others."""
     digits = len(places[0])
     if len(places[1]) != digits or not FEWEST_PLACES <= digits <= MOST_PLACES or words != words_for(digits):
         raise ValueError(f"{digits} and {len(places[1])} digits, {words} words: expected {FEWEST_PLACES} to 13 of both")

@@ -17,7 +17,7 @@ LARGEST = 2**29  # words of a rank: byte offsets are 32-bit integers
 
 
 def check(rows: np.ndarray, ranks: int, machine: str) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     if ranks not in RANKS[machine]:
         allowed = ", ".join(map(str, RANKS[machine])) or "none"
         raise ValueError(f"a group of {ranks} NeuronCores: on {machine} groups ran with {allowed}")

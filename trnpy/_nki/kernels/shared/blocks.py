@@ -1,11 +1,11 @@
 """Parts that kernels over blocks of HBM matrices share: a walk over blocks, operand panels, block sums, products.
 
-A turn of a device loop starts only after the one before has ended, and a loop takes 10 s to compile. So blocks follow
-each other without a loop while the program stays short; in longer programs they are turns of one loop, several blocks
-in each (``walk``). Launches of parts without a loop would take as long, by the model
-(docs/hardware.md#programs-of-trnpys-kernels). All of K is written out. PSUM is made in the body of each loop, because
-the compiler refuses what TensorE writes there otherwise. Tables that a loop reads lie in HBM, because on trn1 only HBM
-has run-time addresses.
+An iteration of a device loop starts only after the previous one has ended, and a loop takes 10 s to compile. While the
+program stays short, blocks are therefore unrolled; in longer programs they are iterations of one loop with several
+blocks each (``walk``). Launches of parts without a loop would take as long in the model
+(docs/hardware.md#programs-of-trnpys-kernels). The loop over K is always unrolled. PSUM is allocated in the body of each
+loop; otherwise the compiler refuses the writes of TensorE to it. Tables that a loop reads are in HBM, because on trn1
+only HBM has run-time addresses.
 """
 
 import nki.isa as nisa
@@ -14,24 +14,24 @@ import nki.language as nl
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
-TURN_BANKS = 2  # and transposes over these
-TURNED = 4  # tiles side by side in one of these, so that one instruction empties it
-STRIPS = 2 * TURNED  # strips of 128 rows that are loaded and wait to be transposed
+TURN_BANKS = 2  # transposes rotate over these banks
+TURNED = 4  # tiles side by side in a bank of transposes, so that one instruction empties it
+STRIPS = 2 * TURNED  # strips of 128 rows that are loaded for transposition
 HALVES = 2  # chunks of K, or sets of tiles: one is loaded while the other is in use
 OLDS = 2  # tiles of C0
 OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
 HELD_BYTES = 64 * 1024  # of a partition, for all of K of the left operand of a row of blocks
-STRAIGHT = 40000  # instructions of a program without a loop: they compile in 13 s, as a loop of 1000 does
-TURN = 20000  # and of one turn of a loop: 4 ms of bfloat16 products of 512 columns
+STRAIGHT = 40000  # instructions of a program without a loop: they compile in 13 s, like a loop of 1000
+TURN = 20000  # instructions of one iteration of a loop: 4 ms of bfloat16 products of 512 columns
 
 
 def turned_format(dtype):
-    """What TensorE transposes ``dtype`` to in PSUM: before trn2 that is a product, whose results are float32."""
+    """The format of transposes of ``dtype`` in PSUM: before trn2 a transpose is a product, which gives float32."""
     return nl.float32 if nisa.get_nc_version() < nisa.nc_version.gen3 else dtype
 
 
 def banks_of(dtype):
-    """PSUM of a turn: banks for sums, one chain of products each at a time, and banks for transposes."""
+    """PSUM of an iteration: banks for sums, one chain of products each at a time, and banks for transposes."""
     banks, turns = [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
@@ -65,7 +65,7 @@ def chunk_tiles(dtype):
 
 
 def pieces(extent, block):
-    """(start, size, count) of the full blocks of an extent, and of what is left."""
+    """(start, size, count) of the full blocks of an extent, and of the remainder."""
     full = extent // block
     found = []
     if full > 0:
@@ -92,11 +92,11 @@ def broadcast(scalar):
 
 
 def walk(job, start, body, spots, steps, walks=1):
-    """Call body(job, at) for each block of one size; at: where it begins in each matrix, as ``view`` takes it.
+    """Call body(job, at) for each block of one size; at: its start in each matrix, as ``view`` expects it.
 
-    start(job) makes the PSUM of a turn, or of all blocks without a loop. spots: for each matrix the offsets of all
-    blocks in elements, as runs (pattern, start) of iota. steps: about how many instructions one body has. walks: how
-    many walks of the kernel share the instructions that a program may have.
+    start(job) allocates the PSUM of an iteration, or of all blocks without a loop. spots: for each matrix the offsets
+    of all blocks in elements, as runs (pattern, start) of iota. steps: approximate instructions of one body. walks:
+    number of walks of the kernel that share the instruction limit of a program.
     """
     count = 0
     for run in spots[0]:
@@ -135,7 +135,7 @@ def walk(job, start, body, spots, steps, walks=1):
 
 
 def begin(job, start):
-    """Memory of a turn, or of bodies outside of loops."""
+    """Memory of an iteration, or of bodies outside of loops."""
     job["tiles"] = [[], []]
     take_set(job=job, index=0)
     start(job=job)
@@ -148,7 +148,7 @@ def take_set(job, index):
 
 
 def tile(job, shape, dtype):
-    """A tile of SBUF for one body of a walk: every other body gets the same, so that a turn may have many bodies."""
+    """A tile of SBUF for one body of a walk. Every other body reuses it, so an iteration may have many bodies."""
     tiles = job["tiles"][job["set"]]
     if job["used"] == len(tiles):
         tiles.append(nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf))
@@ -163,7 +163,7 @@ def no_banks(job):
 
 
 def length_of(pattern):
-    """How many offsets a pattern of (step, length) stands for."""
+    """The number of offsets in a pattern of (step, length)."""
     count = 1
     for part in pattern:
         count = count * part[1]
@@ -210,7 +210,7 @@ def offsets(pattern, start):
 
 
 def in_hbm(written):
-    """A small table of the chip in HBM, where a loop can look entries up."""
+    """A small table of the chip, copied to HBM so that a loop can read its entries."""
     table = nl.ndarray(written.shape, dtype=written.dtype, buffer=nl.private_hbm)
     nisa.dma_copy(dst=table, src=written)
     return table
@@ -227,7 +227,7 @@ def entry(table, t, start=None, row=0, ahead=0):
 
 
 def spot(table, t, start=None, row=0):
-    """The same as a place in a matrix, which ``view`` takes."""
+    """The same as a position in a matrix, as ``view`` expects it."""
     return (entry(table=table, t=t, start=start, row=row), 0)
 
 
@@ -312,8 +312,8 @@ def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
 def product(job, a, b, m, k, n, a_rows, b_rows, tiles, finish, batch=1, jumps=(0, 0, 0), walks=1):
     """A B by rows of blocks, for ``batch`` matrices whose first elements are ``jumps`` apart in a, b and the result.
 
-    finish(job, sums, at, n0) is called for each block with its sums, the place of its row of blocks in the result,
-    at[2], and its first column. If all of K of a row of blocks fits on the chip, A is transposed only once.
+    finish(job, sums, at, n0) is called for each block with its sums, the position at[2] of its row of blocks in the
+    result, and its first column. If all of K of a row of blocks fits on the chip, A is transposed only once.
     """
     m_tiles, n_tiles, k_tiles = tiles
     depth, item = (k + TILE - 1) // TILE, 4 if a.dtype == nl.float32 else 2
@@ -338,7 +338,7 @@ def product(job, a, b, m, k, n, a_rows, b_rows, tiles, finish, batch=1, jumps=(0
 
 
 def columns_of(work, n):
-    """The blocks of a row: first column, where it begins in b, columns."""
+    """The blocks of a row: first column, its start in b, columns."""
     found, step = [], 1 if work["b_rows"] else work["b"].shape[1]
     for n0 in range(0, n, work["n_block"]):
         found.append((n0, n0 * step, min(work["n_block"], n - n0)))
@@ -346,7 +346,7 @@ def columns_of(work, n):
 
 
 def row_work(job, a, b, m_block, n_block, k, k_tiles, a_rows, b_rows, held, finish):
-    """What ``row`` needs, except its rows ``m_size`` and its ``columns``, which the caller adds; job gets the pools."""
+    """The job of ``row``, without its rows ``m_size`` and its ``columns``, which the caller adds; it has the pools."""
     depth = (k + TILE - 1) // TILE
     k_tiles = min(k_tiles or chunk_tiles(dtype=a.dtype), depth)
     job["pools"] = pools_of(
@@ -360,7 +360,7 @@ def row_work(job, a, b, m_block, n_block, k, k_tiles, a_rows, b_rows, held, fini
 
 
 def row_steps(work):
-    """About how many instructions one row of blocks has: products, evictions, loads, transposes, results."""
+    """Approximate instructions of one row of blocks: products, evictions, loads, transposes, results."""
     depth, rows = (work["k"] + TILE - 1) // TILE, (work["m_size"] + TILE - 1) // TILE
     chunks, steps = (depth + work["k_tiles"] - 1) // work["k_tiles"], depth * rows
     for part in work["columns"]:
@@ -371,7 +371,7 @@ def row_steps(work):
 
 
 def start_row(job):
-    """PSUM of a turn: banks for sums, one chain of products each at a time, and banks for transposes."""
+    """PSUM of an iteration: banks for sums, one chain of products each at a time, and banks for transposes."""
     banks, turns = banks_of(dtype=job["a"].dtype)
     job["banks"] = banks
     job["turns"] = turns
@@ -389,12 +389,11 @@ def row(job, at):
 
 
 def follow(job, chunks, load):
-    """Blocks one after another, in chunks of K: (its block, where it begins along K, what ``load`` needs of it).
+    """Blocks one after another, in chunks of K: (block, start along K, arguments of ``load``).
 
-    A block is (where it begins, its rows, its first column, its columns, whether it stops at the diagonal).
-    load(job, chunk, slot) makes both panels of a chunk, in half ``slot`` of the memory for chunks. They are loaded
-    while the chunk before is multiplied, and a finished block is stored behind the loads of one more chunk, for which
-    TensorE would wait.
+    A block is (start, rows, first column, columns, whether it stops at the diagonal). load(job, chunk, slot) makes both
+    panels of a chunk, in half ``slot`` of the memory for chunks. They are loaded while the previous chunk is
+    multiplied. A finished block is stored after the loads of one more chunk, because TensorE waits for those.
     """
     finish, loaded, current = job["finish"], None, None
     for i in range(len(chunks) + 2):
@@ -423,7 +422,7 @@ def _sums(job, block):
 
 
 def _panels(job, chunk, slot):
-    """Both operands of a chunk of a row, the right one in half ``slot``; ``lefts``: what the row holds of the left."""
+    """Both operands of a chunk of a row, the right one in half ``slot``; ``lefts``: tiles of the left that are kept."""
     block, k0, more = chunk
     at, m_size, _, n_size, _ = block
     base, lefts = more
@@ -445,7 +444,7 @@ def _panels(job, chunk, slot):
 
 
 def store(job, sums, at, n0):
-    """Store alpha A B + beta C0 of one block: ``finish`` of jobs that have c, c0 and scales."""
+    """Store alpha A B + beta C0 of one block: the ``finish`` of jobs with c, c0 and scales."""
     c, pools, columns = job["c"], job["pools"], sums[0].shape[1]
     for i in range(len(sums)):
         rows, offset = sums[i].shape[0], i * TILE * c.shape[1] + n0

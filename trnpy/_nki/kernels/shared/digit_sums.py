@@ -1,7 +1,7 @@
-"""Exact sums of products of digits, and their carries into words: what kernels that multiply digits share.
+"""Exact sums of products of digits (integer slices), and their carries into words, for kernels that multiply digits.
 
-A plan says what there is to add and where: the digits of an operand, its ``bits`` a digit, whether they are given
-lowest first (``wrap``), the rows and columns of a block of the result, and the tiles of this file.
+A plan has the digits of an operand, the ``bits`` of a digit, whether the lowest digit is first (``wrap``), the rows and
+columns of a block of the result, and the tiles of this file.
 """
 
 import nki.isa as nisa
@@ -14,7 +14,7 @@ TILE_N = 512  # columns of one PSUM bank
 BANKS = 8
 CASTS = 4  # int32 copies of banks on their way to the sums
 EXACT = 8  # products of 128 rows in one bank: sums below 2^24 of eight bits, below 2^22 of seven
-RELAXED_BITS = 8  # digits of fewer bits are for accumulators of fewer, whose sums are never relaxed
+RELAXED_BITS = 8  # digits of fewer bits are for narrower accumulators, whose sums are never relaxed
 RELAXED = 4  # times more products in one bank of the lowest groups
 RELAXED_GROUPS = 2
 WORD = 32
@@ -50,7 +50,7 @@ def _tile():
 
 
 def products(plan, depth, half, c_at):
-    """Add the products of one chunk of K to the sums; after the last carry and store, a tile behind the products."""
+    """Add the products of one chunk of K to the sums; carry and store after the last, one tile behind the products."""
     digits = plan["digits"]
     m_size, n_size = plan["m_size"], plan["n_size"]
     strict = plan["wrap"] or plan["bits"] < RELAXED_BITS
@@ -99,7 +99,7 @@ def empty(plan, bank, i, e, emptied, times=1.0):
 
 
 def _pairs(d, halved):
-    """The products of digits x and d - x of one group, by how often they count: (times, every x)."""
+    """The products of digits x and d - x of one group, grouped by weight: (weight, every x)."""
     if not halved:
         return ((1.0, range(d + 1)),)
     found = []
@@ -111,9 +111,9 @@ def _pairs(d, halved):
 
 
 def _clear(tile, e, bits, last=-1):
-    """Start a sum: less the constant by which the carry into it is too large and, if ``last`` >= 0, plus half a digit.
+    """Start a sum: subtract the excess of the carry into it and, if ``last`` >= 0, add half a digit.
 
-    Group ``last`` gets half a digit at every place of its 32 bits.
+    Group ``last`` starts with half a digit at every place of its 32 bits.
     """
     value = 0 if e == 0 else -(2 ** (WORD - 1 - bits))
     for place in range(0, WORD - bits if e == last else bits, bits):

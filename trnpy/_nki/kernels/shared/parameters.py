@@ -1,4 +1,4 @@
-"""The compile-time parameters of kernels: digits, words, tile shape, which of them fit a machine, order of blocks."""
+"""The compile-time parameters of kernels: digits, words, tile shapes that fit a machine, order of blocks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trnpy._base.records import record
 
 TILE, TILE_N = 128, 512  # rows of a tile and columns of one PSUM bank
 BITS = 8  # of one digit: bfloat16's significand
-SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
+SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and the compiler's reserve
 SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
-WRITTEN_BYTES = 64 * 1024  # of a partition, that transfers may write where they slow down at 96 KiB of it, on trn1
+WRITTEN_BYTES = 64 * 1024  # of a partition, that transfers may write on trn1, where they slow down at 96 KiB of it
 DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (2, 2), (3, 2), (1, 2), (1, 1))  # (m, k), the best on trn2 by the model first
-FLAT_DIGIT_TILES = ((1, 4), (2, 4), (4, 1))  # better where one extent is short
+FLAT_DIGIT_TILES = ((1, 4), (2, 4), (4, 1))  # better if one extent is short
 NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)
 STRIPS, OUTS, OLDS, HALVES, HELD_BYTES = 8, 3, 2, 2, 64 * 1024  # of blocks.py
 DEPTH = 64  # tiles of the longest K of one launch
@@ -31,7 +31,7 @@ class Parameters:
     m_tiles: int = 8
     n_tiles: int = 2
     k_tiles: int = 8
-    digits: int = 0  # 0: of a kernel that multiplies numbers as they are
+    digits: int = 0  # 0: the kernel multiplies numbers without splitting them
     bits: int = BITS
     wrap: bool = False
 
@@ -51,17 +51,17 @@ class Parameters:
 
     @property
     def sbuf_bytes(self) -> int:
-        """Bytes of one partition that digits_matmul takes: slots of digits, sums, and tiles on their way."""
+        """Bytes of one partition that digits_matmul uses: slots of digits, sums, and tiles in transfer."""
         return self.written_bytes + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
 
     def number_bytes(self, itemsize: int) -> int:
-        """Bytes of one partition that matmul takes: strips to turn, panels, sums, finished tiles, and tiles of C0."""
+        """Bytes of one partition that matmul uses: strips to transpose, panels, sums, finished tiles, tiles of C0."""
         m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
         panels = min(HELD_BYTES, DEPTH * m * itemsize) + itemsize * k * (STRIPS * TILE + HALVES * n)
         return panels + (self.m_tiles + OUTS + OLDS) * n * 4
 
     def loaded_bytes(self, itemsize: int) -> int:
-        """Bytes of one partition that transfers write if no operand is turned: a panel of A, two chunks of B."""
+        """Bytes of one partition that transfers write if no operand is transposed: a panel of A, two chunks of B."""
         m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
         return min(HELD_BYTES, DEPTH * m * itemsize) + HALVES * k * n * itemsize
 
@@ -85,7 +85,7 @@ class Parameters:
 
 
 def number_tilings(itemsize: int, machine: Hardware, turned: bool = True) -> tuple[Tiles, ...]:
-    """Every choice of tiles for matmul, abs_bound and syrk that fits a machine; ``turned``: if an operand is turned."""
+    """All choices of tiles for matmul, abs_bound and syrk that fit a machine; ``turned``: an operand is transposed."""
     longest = for_numbers(itemsize).k_tiles
     tried = [Parameters(m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES]
     fitting = [p for p in tried if p.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition]
@@ -116,7 +116,7 @@ def for_unturned(itemsize: int, machine: Hardware) -> Parameters:
 
 
 def for_bounds() -> Parameters:
-    """Tiles of abs_bound: few rows, so that VectorE's work on one block hides behind the next."""
+    """Tiles of abs_bound: few rows, so that VectorE's work on one block overlaps with the next."""
     return Parameters(m_tiles=2, n_tiles=4)
 
 
@@ -128,7 +128,7 @@ def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = B
 
 
 def for_stack(digits: int, machine: Hardware, m: int, k: int, wrap: bool = False, bits: int = BITS) -> Parameters:
-    """The same for stacks of products with m rows and sums of k: no larger than one of them."""
+    """The same for batches of products with m rows and sums of k: no larger than one product."""
     best = for_digits(digits, machine, wrap, bits)
     return replace(best, m_tiles=min(best.m_tiles, -(-m // TILE)), k_tiles=min(best.k_tiles, -(-k // TILE)))
 

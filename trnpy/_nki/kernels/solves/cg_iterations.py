@@ -1,8 +1,8 @@
 """``most`` iterations of conjugate gradients in one launch: A in HBM, vectors and scalars on the chip, no loop.
 
-Steps after the residual has become small enough change nothing; the host looks at it between launches. All is float32;
-the host computes residuals in float64 (iterative refinement). A product with A is bound by the
-transfer of its tiles, 0.2 us each in the model; the rest of an iteration is ten passes over vectors by VectorE.
+Steps after convergence of the residual change nothing; the host tests it between launches. All arithmetic is float32;
+the host computes residuals in float64 (iterative refinement). A product with A is bound by the transfer of its tiles,
+0.2 us each in the model; the rest of an iteration is ten passes over vectors by VectorE.
 """
 
 import nki

@@ -1,4 +1,4 @@
-"""What cg_iterations.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of cg_iterations.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTOR_STEPS = 32  # and of an iteration otherwise
 
 
 def check(tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray, x: np.ndarray) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     turns = first_row.shape[-1]
     if tiles.shape != (turns * ITEMS // TOGETHER * TILE, TOGETHER * TILE) or tiles.dtype.name != "float32":
         raise ValueError(f"tiles {tiles.dtype}{tiles.shape}: expected float32 (turns 1024, 2048), {turns} turns")

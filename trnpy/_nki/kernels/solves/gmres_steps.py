@@ -1,11 +1,11 @@
 """One cycle of GMRES in one launch: ``most`` steps without a loop, with basis, residual and solution on the chip.
 
 Simpler GMRES with an adaptive basis (Jiranek, Rozloznik & Gutknecht, SIAM J. Matrix Anal. 30 (2008) 1483): the
-orthogonal vectors span A times the Krylov space, so that the residual is what is left of it after each, and its norm
-needs no rotations; a new direction is the residual where it shrinks, the last orthogonal vector where it stagnates.
-Directions are carried along so that A p = q, and the solution needs no triangular system. Gram-Schmidt twice, no
-square roots: vectors keep their lengths. Steps after the residual has become small enough change nothing. All is
-float32; the host computes residuals in float64 between cycles.
+orthogonal vectors span A times the Krylov space. Each is subtracted from the residual, whose norm therefore needs no
+rotations. A new direction is the residual if it shrinks, and the last orthogonal vector if it stagnates. Directions are
+updated so that A p = q, and the solution needs no triangular system. Gram-Schmidt is applied twice, without square
+roots: vectors are not normalised. Steps after convergence change nothing. All arithmetic is float32; the host computes
+residuals in float64 between cycles.
 """
 
 import nki
@@ -16,7 +16,7 @@ from . import krylov
 
 TILE = 128
 SHRINKS = 0.81  # of r . r, the square of the paper's 0.9: above it the residual is too near to what was
-SMALLEST = 1e-35  # stands for a square of zero where one divides by it
+SMALLEST = 1e-35  # replaces a square of zero as a divisor
 
 
 @nki.jit

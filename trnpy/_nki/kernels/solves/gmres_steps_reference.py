@@ -1,4 +1,4 @@
-"""What gmres_steps.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of gmres_steps.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALLEST = np.float32(1e-35)
 def check(
     tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray, r: np.ndarray, most: int
 ) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     cg_iterations_reference.check(tiles, column_of, row_of, first_row, r)
     if not 0 < most * r.shape[1] <= ELEMENTS or most > TILE:
         raise ValueError(f"{most} steps of {r.shape[1]} block rows: expected at most {TILE}, {ELEMENTS} in all")

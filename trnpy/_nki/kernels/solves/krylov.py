@@ -1,4 +1,4 @@
-"""Vectors and the sparse matrix that iterations on the device share: products, sums over all partitions, quotients.
+"""Operations that device iterations share: sparse matrix-vector products, sums over all partitions, quotients.
 
 A vector of R 128 elements is a tile (128, R) with element R p + c in partition p and column c. Row by row that is the
 vector's own order, so that in HBM it is also (R, 128), one block of 128 elements after another. Sums and coefficients,
@@ -72,7 +72,7 @@ def beside(plan, tiles, column_of, row_of, first_row):
 
 
 def preconditioned(inverse, x, out):
-    """out = M x; without M nothing is done, and out is x."""
+    """out = M x; if there is no M, out is x and nothing is computed."""
     if inverse != None:  # noqa: E711 - NKI has no `is`
         times(plan=inverse, x=x, out=out)
 
@@ -85,10 +85,10 @@ def on_chip(source):
 
 
 def times(plan, x, out):
-    """out = A x, also where out is x, in turns of 128 tiles: their blocks of x, a product each, sums of block rows.
+    """out = A x, also if out is x, in iterations of 128 tiles: loads of x, one product per tile, sums of block rows.
 
-    A sum is a product with a matrix of zeros and ones: so the program does not depend on how many tiles a row has, and
-    rows are not padded. A row that goes on from one turn to the next is added to what that has stored.
+    A sum is a product with a matrix of zeros and ones. The program therefore does not depend on the number of tiles in
+    a row, and rows are not padded. A row that continues in the next iteration is added to its stored part.
     """
     blocks = plan["blocks"]
     nisa.dma_copy(dst=plan["given"].reshape((TILE, blocks)), src=x)
@@ -148,7 +148,7 @@ def dot(plan, x, y, out):
 
 
 def going(size, limit):
-    """(1 or 0, 0 or 1) on all partitions: whether ``size`` exceeds ``limit`` still. NaN exceeds nothing."""
+    """(1 or 0, 0 or 1) on all partitions: whether ``size`` still exceeds ``limit``; a NaN does not."""
     more = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     done = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_tensor(dst=more, data1=size, data2=limit, op=nl.greater)
@@ -157,7 +157,7 @@ def going(size, limit):
 
 
 def quotient(numerator, denominator, state, out):
-    """out = numerator / denominator, each (128, 1), or zero where the iteration has ended (``going``)."""
+    """out = numerator / denominator, each (128, 1), or zero if the iteration has ended (``going``)."""
     more, done = state
     nisa.scalar_tensor_tensor(dst=out, data=denominator, op0=nl.multiply, operand0=more, op1=nl.add, operand1=done)
     nisa.reciprocal(dst=out, data=out)

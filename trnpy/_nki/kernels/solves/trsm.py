@@ -3,12 +3,13 @@
 The inverses of the 128 x 128 diagonal tiles are computed on the chip: tiles of 16 by substitution, all of a
 panel at once, then M - M B M for twice the size, three times, which is the block inverse and exact in exact
 arithmetic. (The product form (I + N)(I + N^2)(I + N^4)... of the nilpotent part would be shorter, but its
-powers grow like binomials and cancel.) All else is products: a panel of up to 1024 rows subtracts those of
-the panels before it and is solved tile by tile. X op(A) = alpha B is solved transposed, through TensorE.
+powers grow like binomials and cancel.) The rest consists of products: a panel of up to 1024 rows subtracts
+the products with the previous panels and is solved tile by tile. X op(A) = alpha B is solved transposed,
+through TensorE.
 
-Only the triangle named is read for the result, but a NaN or a zero on the diagonal spreads over its tile of
-128 and all that follows: singular matrices are for the caller to refuse.
-Products of float64 accuracy cannot be made of these: a driver runs the same recursion over matched products.
+Only the chosen triangle is read for the result, but a NaN or a zero on the diagonal spreads over its tile of
+128 and all that follow: the caller must refuse singular matrices.
+This kernel cannot give float64 accuracy: a driver runs the same recursion over float64 products.
 """
 
 import nki
@@ -108,7 +109,7 @@ def _panel(job, first, extent, known):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     banks, turns = blocks.banks_of(dtype=job["a"].dtype)
     job["banks"] = banks
     job["turns"] = turns

@@ -1,15 +1,15 @@
-"""What trsm.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of trsm.py, and the limits of its operands."""
 
 from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements of one operand: 2 GiB, the limit of 32-bit byte offsets
 BLOCKS = 2048  # of 1024 right-hand sides, and before and after a solve from the right 2048 x 1024 of them
 
 
 def check(a: np.ndarray, b: np.ndarray, right: bool, unit: bool) -> None:
-    """ValueError says what the kernel does not take; a zero on the diagonal is one such thing."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support, such as a zero diagonal."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != a.shape[1] or b.shape[int(right)] != a.shape[0]:
         raise ValueError(f"operands {a.shape} and {b.shape}: expected a square matrix and sides of its order")
     if a.dtype != np.float32 or b.dtype != np.float32:

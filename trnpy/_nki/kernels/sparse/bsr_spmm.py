@@ -1,8 +1,8 @@
-"""A X for a sparse A of 128 x 128 tiles: rows of equally many tiles, without a loop while the program stays short.
+"""A X for a sparse A of 128 x 128 tiles: rows with equal numbers of tiles, unrolled while the program stays short.
 
-All products of a block row are summed in PSUM, one chain for every 512 columns, and leave it once. Tiles that fill a
-row up meet a block of zeros, so a launch is made for rows of nearly one length (sparse/_tiles.launches). Half of the
-slots are loaded while the other half is multiplied. Block rows of X are read where they lie. Digits are summed as in
+All products of a block row are summed in PSUM, one chain for every 512 columns, and leave it once. Padding tiles of a
+row are multiplied by a block of zeros, so a launch has rows of similar length (sparse/_tiles.launches). Half of the
+slots are loaded while the other half is multiplied. Block rows of X are read in place. Digits are summed as in
 digits_matmul, for K = 128 x tiles of a row.
 
 Bound by TensorE from 512 columns on, below by the DMA of tiles (64 KiB each in float32), in the model.
@@ -20,7 +20,7 @@ TILE = 128
 TILE_N = 512  # columns of one PSUM bank
 TURN_BANKS = 2  # for transposed tiles
 TURNED_DIGITS = 8  # transposed bfloat16 tiles side by side in one of these
-NOTHING = 2.0**100  # stands for no positive sum: larger than any
+NOTHING = 2.0**100  # marks that no sum is positive: larger than any sum
 
 
 @nki.jit
@@ -66,7 +66,7 @@ def spmm(tiles, x, left_at, right_at, length, unit, digits, words, least, turned
 
 
 def _steps(job):
-    """About how many instructions a row has: places, loads, products, transposes, sums."""
+    """Approximate instructions of one row: places, loads, products, transposes, sums."""
     digits, length = job["digits"], job["length"]
     if digits > 0:
         each = digits * (digits + 1) // 2
@@ -76,7 +76,7 @@ def _steps(job):
 
 
 def _job(a, x, digits, n, unit, words, turned):
-    """What all rows need: slots of operands and, for digits, sums and tiles of results."""
+    """The memory of all rows: slots of operands and, for digits, sums and tiles of results."""
     planes = max(digits, 1)
     job = {"a": a, "x": x, "digits": digits, "n": n, "unit": unit, "turned": turned, "least": None, "half": 0}
     lefts, rights, raws = [], [], []
@@ -104,7 +104,7 @@ def _job(a, x, digits, n, unit, words, turned):
 
 
 def _start(job):
-    """PSUM of a turn: for sums and for transposed tiles."""
+    """PSUM of an iteration: for sums and for transposed tiles."""
     digits, n = job["digits"], job["n"]
     turns, banks = [], []
     if job["turned"]:
@@ -218,7 +218,7 @@ def _multiply(job, banks, first, count):
 
 
 def _multiply_digits(job, count):
-    """The same for digits: a bank is emptied before its sum could round, but for the two groups of lowest weight."""
+    """The same for digits: a bank is emptied before its sum could round, except for the two groups of lowest weight."""
     digits, n = job["digits"], job["n"]
     for e in range(digits):
         d = digits - 1 - e

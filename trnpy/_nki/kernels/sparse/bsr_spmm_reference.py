@@ -1,4 +1,4 @@
-"""What bsr_spmm.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of bsr_spmm.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ COLUMNS = 2048  # of X for numbers: four PSUM banks
 DIGIT_COLUMNS = 512  # of X for digits: one
 SLOTS = 4096  # products of one launch
 ROWS = 2048  # block rows of one launch: a result of 2 GiB
-LARGEST = 2**31  # bytes of one operand, as far as byte offsets of 32 bits reach
+LARGEST = 2**31  # bytes of one operand, the limit of 32-bit byte offsets
 LONGEST = 64  # tiles of a row, which is written out; their sums of digits are exact
 
 
 def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.ndarray, length: int, digits: int) -> int:
-    """N of a product the kernel takes; ValueError says what it does not."""
+    """N of a product that the kernel supports; raises ValueError for others."""
     planes, most = max(digits, 1), DIGIT_COLUMNS if digits else COLUMNS
     if tiles.ndim != 2 or x.ndim != 2 or tiles.shape[1] != planes * TILE or tiles.shape[0] % TILE or not tiles.size:
         raise ValueError(f"tiles {tiles.shape} of {digits} digits: expected (T 128, {planes * TILE})")

@@ -1,9 +1,9 @@
-"""A X for a sparse A whose elements fill no tiles: rows of X are gathered, one for each stored element.
+"""A X for a sparse A without dense tiles: rows of X are gathered, one for each stored element.
 
 128 elements of one block row at a time: GpSimd writes the descriptors of their rows of X, ScalarE multiplies each row
-by its element, and TensorE sums rows of X that belong to one row of A by a product with a matrix of zeros and ones.
-So no two elements are ever scattered to one place. A launch is made for block rows of equally many groups, without a
-loop while the program stays short. Bound by GpSimd's descriptors, in the model: 2 us for 128.
+by its element, and TensorE sums rows of X that belong to one row of A by a product with a matrix of zeros and ones, so
+that no scatter is needed. A launch has block rows with equal numbers of groups, unrolled while the program stays short.
+Bound by GpSimd's descriptors, in the model: 2 us for 128.
 """
 
 import nki
@@ -48,7 +48,7 @@ def csr_spmm(values, row_of, column_of, x, length):
 
 
 def _start(job):
-    """PSUM of a turn."""
+    """PSUM of an iteration."""
     n, banks = job["n"], []
     for _ in range(BANKS // job["columns"] * job["columns"]):
         banks.append(nl.ndarray((TILE, min(TILE_N, n)), dtype=nl.float32, buffer=nl.psum))
@@ -75,7 +75,7 @@ def _row(job, at):
         job["groups"] = job["groups"] + 1
         source = job["x"].ap(pattern=[[n, TILE], [1, n]], offset=0, vector_offset=here[2][:, q : q + 1], indirect_dim=0)
         nisa.dma_copy(dst=gathered, src=source)
-        # Not by VectorE: what waits for a gather must not keep the next one's places waiting.
+        # Not on VectorE: an instruction that waits for a gather must not delay the offsets of the next gather.
         nisa.activation(dst=gathered, op=nl.copy, data=gathered, scale=here[0][:, q : q + 1])
         nisa.tensor_scalar(dst=segment, data=job["numbers"], op0=nl.equal, operand0=here[1][:, q : q + 1])
         for b in range(len(banks)):

@@ -1,4 +1,4 @@
-"""What csr_spmm.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of csr_spmm.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS
 TILE = 128
 COLUMNS = 2048  # of X: four PSUM banks
 SLOTS = 4096  # groups of one launch
-LARGEST = 2**29  # elements of X: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**29  # elements of X: 2 GiB, the limit of 32-bit byte offsets
 
 
 def check(values: np.ndarray, row_of: np.ndarray, column_of: np.ndarray, x: np.ndarray, length: int) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     if values.shape != row_of.shape or values.shape != column_of.shape or values.shape[0] != TILE or not values.size:
         raise ValueError(f"groups {values.shape}, {row_of.shape}, {column_of.shape}: expected (128, slots) each")
     if values.shape[1] > SLOTS or x.ndim != 2 or not 0 < x.shape[1] <= COLUMNS or x.size > LARGEST:

@@ -1,4 +1,4 @@
-"""What kernels that iterate a polynomial share: products between HBM matrices, steps, measures.
+"""Functions that kernels of polynomial iterations share: products between HBM matrices, steps, measures.
 
 A step of the odd polynomial a x + b x^3 + c x^5 on the singular values of X is three products: Y = X^T X,
 Z = b Y + c Y Y, X' = a X + X Z. The number of steps is a shape, their coefficients are data.
@@ -23,7 +23,7 @@ def constant(value):
 def multiply(walks, a, b, out, transposed=False, alpha=None, c0=None, beta=None):
     """out = alpha A B + beta c0 in HBM, or with A^T; ``out`` is no operand, c0 may be. Scales are tiles or None.
 
-    walks: how many products the kernel has, which share the instructions without a loop.
+    walks: the number of products of the kernel, which share the instruction limit of a program without a loop.
     """
     k, m = a.shape if transposed else (a.shape[1], a.shape[0])
     blocks.product(

@@ -1,10 +1,10 @@
 """One sweep of block Jacobi for a symmetric matrix: every pair of blocks of 64 rows is rotated once, in one launch.
 
-The 128 x 128 problem of a pair stays on the chip for a sweep of its own: 127 rounds of 64 rotations, after each
-of which rows and columns move as players do in Brent and Luk's tournament, so that every round is the same
-program: K is the rotations and the move, M becomes K^T M K, and the accumulated rotations K^T Q^T. Then the
-rows of the pair are multiplied by them, and the columns are the rows' transpose: what is not symmetric is the
-rounding of the pair's own problem. Bound by the latency of the rounds, not by any engine's rate.
+The 128 x 128 problem of a pair stays on the chip for a complete sweep: 127 rounds of 64 rotations. After each round,
+rows and columns move like players in Brent and Luk's tournament, so that every round is the same program. With K the
+rotations and the move, M becomes K^T M K, and the accumulated rotations K^T Q^T. Then the rows of the pair are
+multiplied by them, and the columns are the transpose of the rows: only the rounding of the pair's own problem is not
+symmetric. Bound by the latency of the rounds, not by the throughput of any engine.
 """
 
 import nki

@@ -1,4 +1,4 @@
-"""What jacobi_sweep.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of jacobi_sweep.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def order(n: int) -> np.ndarray:
 
 
 def check(a: np.ndarray, w: np.ndarray, order: np.ndarray) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     if a.ndim != 2 or a.shape != w.shape or len(a) != a.shape[1] or len(a) % TILE or not 0 < len(a) <= LONGEST:
         raise ValueError(f"a {a.shape} and w {w.shape}: expected squares of a multiple of {TILE} rows up to {LONGEST}")
     if a.dtype != np.float32 or w.dtype != np.float32 or order.dtype != np.int32 or order.shape[0] != 4:

@@ -1,7 +1,7 @@
 """An orthonormal basis of an invariant subspace, and the matrix in it, from products only, in one launch.
 
-A random block is projected, made orthonormal as its polar factor by a composition of odd quintics,
-projected and made orthonormal again: the second time what rounding left of the complement is not amplified.
+A random block is projected and replaced by its polar factor, computed by a composition of odd quintics. Both steps are
+repeated: the second time the rounding errors in the complement are not amplified.
 """
 
 import nki

@@ -1,4 +1,4 @@
-"""What orthonormal_polar.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of orthonormal_polar.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check(
     h: np.ndarray, operator: np.ndarray, omega: np.ndarray, coefficients: np.ndarray, polish: np.ndarray,
     complement: bool,
 ) -> None:  # fmt: skip
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     polynomial_sign_reference.check(h, coefficients)
     check_coefficients(polish)
     if h.shape[0] != h.shape[1] or len(coefficients) % 2 or len(polish) % 2:

@@ -1,4 +1,4 @@
-"""What polynomial_sign.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of polynomial_sign.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_STEPS = 64
 
 
 def check_coefficients(coefficients: np.ndarray) -> None:
-    """ValueError says what of the coefficients the kernels do not take."""
+    """Raise ValueError, with the reason, for coefficients that the kernels do not support."""
     steps = len(coefficients)
     if coefficients.shape != (steps, 3) or coefficients.dtype != np.float32 or not 0 < steps <= MOST_STEPS:
         raise ValueError(
@@ -20,7 +20,7 @@ def check_coefficients(coefficients: np.ndarray) -> None:
 
 
 def check(x: np.ndarray, coefficients: np.ndarray) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     if x.ndim != 2 or x.dtype != np.float32 or not 0 < x.shape[1] <= len(x) <= LONGEST:
         raise ValueError(f"x is {x.dtype} {x.shape}: expected float32, at most {LONGEST} rows and as many columns")
     check_coefficients(coefficients)

@@ -1,4 +1,4 @@
-"""What projected_matrix.py computes, in NumPy, and the limits it is checked against."""
+"""The NumPy reference implementation of projected_matrix.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST, measur
 
 
 def check(h: np.ndarray, q: np.ndarray) -> None:
-    """ValueError says what the kernel does not take."""
+    """Raise ValueError, with the reason, for operands that the kernel does not support."""
     if h.ndim != 2 or h.shape[0] != h.shape[1] or q.ndim != 2 or len(q) != len(h) or not 0 < q.shape[1] <= len(h):
         raise ValueError(f"h {h.shape} and q {q.shape}: expected a square and at most as many columns of its rows")
     if h.dtype != np.float32 or q.dtype != np.float32 or len(h) > LONGEST:
