@@ -7,7 +7,7 @@ from typing import Any
 
 from trnpy._base import distribution
 
-# name -> module that defines it. Modules are loaded at first use: names that need no PySCF work without it.
+# name -> module that defines it. Modules are loaded at first use, so names that do not need PySCF work without it.
 _LAZY = {
     **dict.fromkeys(("MP2Energy", "dfmp2_energy"), "dfmp2"),
     "ao2mo": "_ao2mo",  # importing a module named ao2mo would replace the function of that name

@@ -64,7 +64,7 @@ def unpacked(b: np.ndarray) -> np.ndarray:
 
 
 def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.ndarray, Coefficients, Coefficients]:
-    """The integrals, the coefficients of the bra and those of the ket, in float64; the errors that `ao2mo` raises."""
+    """The integrals and the coefficients of the bra and the ket, in float64; raises the errors of `ao2mo`."""
     expected = "(naux, nao, nao), (naux, nao (nao + 1) / 2) or (nao, nao, nao, nao)"
     g = real_array("integrals", integrals, expected, 2, 3, 4)
     nao = _triangle(g.shape[1]) if g.ndim == 2 else g.shape[-1]
@@ -84,7 +84,7 @@ def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.nd
 
 
 def _by_products(product: Product, memory: float, most: float = math.inf) -> Transform:
-    """Both half transformations as products, with at most ``most`` matrices (nao, nao) at a time."""
+    """Both half transformations as products of at most ``most`` matrices (nao, nao) at a time."""
 
     def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         half = product(left.T, stack, None)  # (n, i, nu)
@@ -96,7 +96,7 @@ def _by_products(product: Product, memory: float, most: float = math.inf) -> Tra
 def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:
     """Transform ``g`` (n, nao, nao), or packed triangles, to (nleft, nright, n), a stack of matrices at a time."""
     nleft, nright = left.shape[1], right.shape[1]
-    if nleft > nright:  # transforming to the smaller set first takes fewer operations in both steps
+    if nleft > nright:  # transforming to the smaller set first needs fewer operations in both steps
         return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, transform).swapaxes(0, 1)
     out = np.empty_like(g, order="C", shape=(nleft, nright, len(g)))
     step = transform.matrices(left, right)
@@ -119,7 +119,7 @@ def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transf
 
 @record(kw_only=True)
 class OrbitalTransform(Problem):
-    """The integrals, the coefficients of the bra and of the ket; the ket counts for four-index integrals only."""
+    """The integrals and the coefficients of the bra and the ket; the ket is used for four-index integrals only."""
 
     g: np.ndarray
     bra: Coefficients
@@ -132,7 +132,7 @@ class OrbitalTransform(Problem):
         return _both(self.g, self.bra, self.ket, transform).astype(REAL, order="C", copy=False)
 
     def error(self, result: np.ndarray) -> float:
-        """Backward error: result and integrals, both contracted with random signs of the orbitals, over their norms."""
+        """Backward error: result against integrals, both contracted with random signs, relative to their norms."""
         g, bra, ket = self.g, self.bra, self.ket
         generator = np.random.default_rng(len(bra[0]))
         signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
@@ -190,12 +190,12 @@ def ao2mo(
     ket : pair of (nao, nket_left) and (nao, nket_right) array_like, optional
         Coefficients of the orbitals that replace r and s in (mn|rs). The default is (c_left, c_right).
     memory : float, optional
-        Bytes of workspace. The result and half-transformed four-index integrals take memory beside it.
+        Bytes of workspace. The result and half-transformed four-index integrals need additional memory.
 
     Returns
     -------
     (nleft, nright, naux) or (nleft, nright, nket_left, nket_right) ndarray
-        C-contiguous float64 integrals in the unit of `integrals`. `dfmp2_energy` takes the three-index form.
+        C-contiguous float64 integrals in the unit of `integrals`. `dfmp2_energy` accepts the three-index form.
 
     Raises
     ------
@@ -206,8 +206,8 @@ def ao2mo(
 
     Notes
     -----
-    Each index pair takes two matrix products, the smaller one first: O(nao^4 norbitals) operations for (mn|rs) [1]_.
-    On a device each matrix (nao, nao) has one exponent, so that errors are relative to its largest integral.
+    Each index pair needs two matrix products, the smaller one first: O(nao^4 norbitals) operations for (mn|rs) [1]_.
+    On a device each matrix (nao, nao) has one exponent, so errors are relative to its largest integral.
 
     References
     ----------
@@ -227,7 +227,7 @@ def ao2mo(
 
 
 def _ao2mo_naive(integrals: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, ket: Any = None) -> np.ndarray:
-    """`ao2mo` by the defining sum over all atomic orbitals at once, for tests."""
+    """`ao2mo` from the defining sum over all atomic orbitals at once, for tests."""
     if integrals.ndim < 4:
         return np.asarray(np.einsum("Lmn,mi,na->iaL", unpacked(integrals), c_left, c_right))
     r, s = ket if ket is not None else (c_left, c_right)

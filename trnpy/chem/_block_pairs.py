@@ -1,4 +1,4 @@
-"""Energies of the pairs of two blocks of occupied orbitals: what a rank forms of its own orbitals and a visitor's."""
+"""Energies of the pairs of two blocks of occupied orbitals: a rank's own block with itself or with a remote block."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Amplitudes = Callable[[int, int, np.ndarray], None]
 
 @record(eq=False)
 class Formed:
-    """Energies of pairs (2, left, right), direct and exchange; NaN where none was formed."""
+    """Energies of pairs (2, left, right), direct and exchange; NaN for pairs that were not formed."""
 
     energies: np.ndarray
-    errors: np.ndarray | None = None  # of the weighted energies of a few random ones; None: all is in float64
+    errors: np.ndarray | None = None  # of the weighted energies of a few random pairs; None if all are in float64
 
 
 def wanted(left: int, right: int, blocks: int, parity: int | None) -> np.ndarray:
-    """Which pairs are formed: of one block with itself those with i >= j, else all, or those of one parity of i + j."""
+    """Which pairs are formed: i >= j if a block meets itself, otherwise all pairs or one parity of i + j."""
     if blocks == 1:
         return np.tri(left, dtype=bool)
     return np.ones((left, right), bool) if parity is None else np.add.outer(range(left), range(right)) % 2 == parity
 
 
 def _count(left: int, right: int, blocks: int, parity: int | None) -> int:
-    """How many are wanted, or one more."""
+    """The number of wanted pairs, or one more."""
     return left * (left + 1) // 2 if blocks == 1 else -(-left * right // (1 if parity is None else 2))
 
 
@@ -84,12 +84,12 @@ class BlockEnergies(Problem):
 
     @property
     def samples(self) -> int:
-        """How many pairs are recomputed: their part of those of a molecule, but one at least."""
+        """The number of pairs to recompute: these pairs' share of the samples of the molecule, but at least one."""
         (left, *_), right = self.arrays[0].shape, self.arrays[-1].shape[0]
         return -(-SAMPLES * _count(left, right, len(self.arrays), self.parity) // self.total)
 
     def error(self, result: Formed) -> float:
-        """As `PairEnergies.error`. A pair may err by the DEVIATIONS for which the energy has its accuracy."""
+        """Like `PairEnergies.error`. The error allowed for a pair is the one for which the energy has its accuracy."""
         errors = result.errors
         if errors is not None and current_policy().products == "matched":
             allowed = self.accuracy / (4 * self.total) ** 0.5
@@ -117,7 +117,7 @@ def _prepare(
     total: int = 1, amplitudes: Amplitudes | None = None, exact: bool = False,
 ) -> Problem:  # fmt: skip
     if amplitudes is not None:
-        raise Unsupported(Reason.PARAM, "amplitudes are asked for, and the kernel has none")
+        raise Unsupported(Reason.PARAM, "the call needs amplitudes, and the kernel returns none")
     if exact:
         raise Unsupported(Reason.ACCURACY, f"the energy of the molecule erred by more than {accuracy} Hartree")
     (left, nvir, naux), right = b[0].shape, b[-1].shape[0]
@@ -137,7 +137,7 @@ def dfmp2_pairs(
     parity: int | None = None, missing: np.ndarray | None = None, memory: float = MEMORY, accuracy: float = ACCURACY,
     total: int = 1, amplitudes: Amplitudes | None = None, exact: bool = False,
 ) -> Formed:  # fmt: skip
-    """Energies of the pairs of one block of occupied orbitals, or of two: those of the first with those of the second.
+    """Energies of the pairs within one block of occupied orbitals, or between two blocks.
 
     Parameters
     ----------
@@ -146,13 +146,13 @@ def dfmp2_pairs(
     orbitals : tuple of pairs of arrays
         Energies of the occupied and of the virtual orbitals of each block.
     weights : (float, float)
-        Of direct and exchange energies in the energy of the molecule. If the second is 0, the spins differ.
+        Weights of direct and exchange energies in the energy of the molecule. If the second is 0, the spins differ.
     parity : int, optional
-        Of i + j of the pairs that are formed, of two blocks; all without it.
+        Parity of i + j of the pairs that two blocks form. The default is all pairs.
     missing : (n, m) array of bool, optional
-        The pairs that are asked for; a device also forms others.
+        The pairs that the caller needs; a device also forms others.
     memory : float, optional
-        Bytes of workspace of the host for a device.
+        Bytes of workspace on the host when a device computes the energies.
     accuracy : float, optional
         Largest error of the energy of the molecule in Hartree.
     total : int, optional
@@ -160,7 +160,7 @@ def dfmp2_pairs(
     amplitudes : callable, optional
         Called with i, j and the amplitudes (nvir, nvir) of each pair, in an array that the next pair overwrites.
     exact : bool, optional
-        Whether the host is to form them, after a device's were not accurate enough.
+        Whether the host must form the pairs, because those of a device were not accurate enough.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""J and K on a device: the integrals stay there, and the half-transformed ones never leave it.
+"""J and K on a device: the integrals stay on the device, and half-transformed integrals never leave it.
 
 The integrals B[L, m, n] of some auxiliary functions are sent as one matrix with rows (m, L) and columns n. Its product
 with the orbitals C has rows (m, L) and columns i. Its elements, in the same order, are also a matrix H with rows m and
 columns (L, i), and K is the sum of H H^T. J is d P P^T, where d are the densities and P has a row for each pair mn.
 
-J and K are checked as wholes, by two matrices that are made with the integrals: for weights x and y,
+J and K are each checked as a whole, with two matrices that are computed from the integrals once: for weights x and y,
 x^T K y is the sum over mn of D[m, n] M[m, n], where M is the sum over L of (B_L x) (B_L y)^T, and likewise for J.
 """
 
@@ -25,28 +25,28 @@ from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._formats import DIGITS, GRAIN, Format, Operand, format_of, largest, padded
 from trnpy.chem._rows import REAL, STACK, norm, relative
 
-WORD_BYTES = 8  # of an integral on the link
-PROBES = 4  # pairs of weights: kept with the integrals, so a matrix that one of them misses is missed again
+WORD_BYTES = 8  # of an integral in a host-device transfer
+PROBES = 4  # pairs of weights; they stay the same, so an error that one pair misses is missed by it each time
 
 
 class Layout(NamedTuple):
-    """How integrals are cut and padded: extents that kernels are compiled for."""
+    """The blocks of the integrals, padded to shape buckets."""
 
     nao: int
     step: int  # auxiliary functions of one matrix of squares
     naux: int  # of one matrix of pairs
-    pairs: int  # in one matrix; 0 if the device has no room for them: then J is the host's
+    pairs: int  # in one matrix; 0 if the device has no room for them, so the host computes J
 
 
 class Integrals(NamedTuple):
-    """What a device keeps of the integrals."""
+    """The integrals as the device keeps them."""
 
     squares: tuple[Operand, ...]  # rows (m, L), columns n
     pairs: tuple[tuple[Operand, Operand], ...]  # rows mn, columns L; for sums over mn and over L
 
 
 class Probes(NamedTuple):
-    """What checks J and K. It is kept with the integrals."""
+    """Random weights and sums that check J and K, kept with the integrals."""
 
     weights: tuple[np.ndarray, np.ndarray]  # x and y, (PROBES, nao)
     sums: tuple[np.ndarray, np.ndarray]  # M for K and for J, (PROBES, nao, nao)
@@ -54,7 +54,7 @@ class Probes(NamedTuple):
 
 
 class Matrices(NamedTuple):
-    """J and K (n, nao, nao), and the largest error of the probes over the norms of integrals and densities."""
+    """J and K (n, nao, nao), and the largest error in the check, relative to the norms of integrals and densities."""
 
     j: np.ndarray | None
     k: np.ndarray
@@ -62,7 +62,7 @@ class Matrices(NamedTuple):
 
 
 def layout(b: np.ndarray, widths: list[int], form: Format, memory: float, engine: Engine) -> Layout | None:
-    """How the integrals are cut; None if a matrix does not fit a launch, or all of them what a device keeps."""
+    """The layout of the integrals; None if one matrix exceeds a launch, or all matrices exceed the device's memory."""
     nao, naux = _nao(b), len(b)
     npair, wide, many = nao * (nao + 1) // 2, padded(nao), max(padded(n, GRAIN // 2) for n in widths)
     most = min(
@@ -88,7 +88,7 @@ def by_kernels(
     engine: Engine, b: np.ndarray, densities: np.ndarray, sets: tuple[np.ndarray, ...] | None, with_j: bool,
     memory: float,
 ) -> Matrices | None:  # fmt: skip
-    """J and K of densities C C^T with integrals that stay on the device; None if there is no such path for them."""
+    """J and K of densities C C^T with integrals that stay on the device; None if this path does not support them."""
     widths = [] if sets is None else [c.shape[1] for c in sets]
     if not widths or 0 in widths:
         return None
@@ -118,7 +118,7 @@ def _exchange(form: Format, squares: tuple[Operand, ...], orbitals: np.ndarray, 
 def _coulomb(
     form: Format, pairs: tuple[tuple[Operand, Operand], ...], densities: np.ndarray, cut: Layout
 ) -> np.ndarray:
-    """J of each density: (mn|L) is summed over mn by blocks of pairs, then over L."""
+    """J of each density: (mn|L) is summed over mn in blocks of pairs, then over L."""
     d, n = _packed(densities), len(densities)
     many = padded(n, GRAIN // 2)
     scale, q = largest(d), np.zeros_like(densities, shape=(many, cut.naux))
@@ -134,7 +134,7 @@ def _coulomb(
 
 
 def coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
-    """J of each density, (n, nao, nao), by the host, in two passes over ``b``."""
+    """J of each density, (n, nao, nao), on the host, in two passes over ``b``."""
     nao = densities.shape[-1]
     if b.ndim == 3:
         flat = b.reshape(len(b), nao * nao)
@@ -200,7 +200,7 @@ def _sums(stack: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @priced("", lambda probes, densities, j, k: (PROBES * 4.0 * k.nbytes, (((), REAL),)))
 def _wrong(probes: Probes, densities: np.ndarray, j: np.ndarray | None, k: np.ndarray) -> float:
-    """The largest error of a probe, over the norms of the integrals and of the density."""
+    """The largest error for any pair of weights, relative to the norms of the integrals and of the density."""
     (x, y), found = probes.weights, [0.0]
     for results, sums in zip((k, j), probes.sums, strict=True):
         for result, d in zip(() if results is None else results, densities, strict=results is not None):

@@ -1,7 +1,7 @@
-"""How matrices of chemistry are multiplied on a device, each with one exponent, so that results are operands as well.
+"""Matrix products of chemistry on a device: each matrix has one exponent, so results can be operands of other products.
 
-float64 is multiplied by digits with one exponent for each operand as a whole: errors are relative to its largest
-element. Nothing certifies single sums: callers check their results as wholes.
+float64 is multiplied in digits, integer slices (Ozaki splitting). Errors are relative to the largest element of an
+operand. There is no a-priori error bound for single sums: callers check their results as a whole.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_num
 from trnpy.chem._rows import REAL
 
 DIGITS = _digits.DIGITS
-GRAIN = 32  # extents are padded to multiples of it, and short ones to multiples of half of it
-LEAST_EXPONENT = -1000  # of float32 operands: its power of two and the inverse are numbers
+GRAIN = 32  # extents are padded to multiples of GRAIN, short ones to multiples of GRAIN / 2
+LEAST_EXPONENT = -1000  # of float32 operands: 2^-1000 and its inverse are finite float64 numbers
 ORDINARY = 24  # exponent of float32 operands up to which products of four of them are far from the ends of its range
 ONE = np.ones((1, 1), np.float32)
-USUAL_LARGEST = 2.0**60  # of the integers of a product, in a dry run
+USUAL_LARGEST = 2.0**60  # default estimate of the largest integer of a product, for dry runs
 
 
 def padded(extent: int, grain: int = GRAIN) -> int:
@@ -41,28 +41,28 @@ def largest(a: np.ndarray) -> float:
 
 
 class Sent(NamedTuple):
-    """A matrix on the device as it crosses the link, and what its operands are scaled by."""
+    """A matrix on the device in the form in which it was sent, and the scale of its operands."""
 
     held: Held
     scale: int
 
 
 class Operand(NamedTuple):
-    """A matrix on the device: digits with K on their rows, or numbers as they are; magnitudes, for digits."""
+    """A matrix on the device: digits with K on their rows and their magnitudes, or unchanged numbers."""
 
     held: Held
     magnitudes: Held | None
     k_first: bool  # whether K is on the rows of numbers and magnitudes
     exponent: int = 0
-    top: int = 0  # of words: their digits, from the first that is not zero in all elements
-    digits: int = DIGITS  # of words: of the product or the sum that made them
+    top: int = 0  # for words: the number of their digits from the first that is not zero in all elements
+    digits: int = DIGITS  # for words: the digits of the product or sum that made them
 
 
 class Products(Protocol):
-    """How matrices are multiplied."""
+    """The operations for multiplying matrices."""
 
     bytes_of: tuple[int, int]  # on the device, of an element that is summed over in one direction, and in both
-    sent_bytes: int  # of an element as it crosses the link
+    sent_bytes: int  # of an element in a host-device transfer
 
     def send(self, x: np.ndarray, largest: float) -> Sent: ...
 
@@ -84,10 +84,10 @@ class Products(Protocol):
 
 
 class Format(Products, Protocol):
-    """The same where results are operands of further products."""
+    """The same, with results that can be operands of further products."""
 
     def as_rows(self, x: Operand, rows: int) -> Operand:
-        """The elements of a product in the same order, in so many rows; later products sum over the columns."""
+        """The elements of a product in the same order, in ``rows`` rows; later products sum over the columns."""
         ...
 
     def added_squares(self, terms: Iterator[Operand]) -> np.ndarray:
@@ -96,7 +96,7 @@ class Format(Products, Protocol):
 
 
 def format_of(engine: Engine) -> Format | None:
-    """The format of float64 on ``engine``; None if its kernels have neither."""
+    """The format of float64 on ``engine``; None if its kernels support neither of the two."""
     name = engine.format(REAL)
     if name not in (BY_DIGITS, "float32"):
         return None
@@ -104,7 +104,7 @@ def format_of(engine: Engine) -> Format | None:
 
 
 class ByDigits:
-    """float64 by seven digits, without a certificate of single sums."""
+    """float64 in seven digits, without an a-priori error bound for single sums."""
 
     bytes_of = 2 * DIGITS + 2, 2 * 2 * DIGITS + 2  # digits in one order or two, magnitudes
     sent_bytes = 8
@@ -181,7 +181,7 @@ class ByDigits:
 
 
 class Single:
-    """Numbers of float32, in which a policy asks for less than float64; large and small operands are scaled."""
+    """float32 numbers, if the policy allows less than float64 accuracy; large and small operands are scaled."""
 
     bytes_of = 4, 4
     sent_bytes = 4
@@ -191,7 +191,7 @@ class Single:
 
     def send(self, x: np.ndarray, largest: float) -> Sent:
         exponent = max(math.frexp(largest)[1], LEAST_EXPONENT)
-        if abs(exponent) <= ORDINARY:  # a pass over all integrals is saved
+        if abs(exponent) <= ORDINARY:  # saves a pass over all integrals
             exponent = 0
         scaled = x * 2.0**-exponent if exponent else x
         return Sent(self._engine.hold(scaled.astype(np.float32)), exponent)
@@ -218,7 +218,7 @@ class Single:
     def added_squares(self, terms: Iterator[Operand]) -> np.ndarray:
         total, exponent = None, 0
         for h in terms:
-            exponent = 2 * h.exponent  # the same of all
+            exponent = 2 * h.exponent  # the same for all terms
             so_far = () if total is None else (ONE, total, ONE)
             total = self._engine.kernel("syrk", h.held, *so_far, a_rows=True, **self._tiles.of_squares())
         assert total is not None
@@ -230,7 +230,7 @@ class Single:
 
 
 class Arrays:
-    """Arrays of the host, each product by ``engine``: for engines without kernels of these formats."""
+    """Arrays on the host, each product on ``engine``, for engines without kernels for these formats."""
 
     bytes_of = 8, 8
     sent_bytes = 8

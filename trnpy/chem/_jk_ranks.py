@@ -1,4 +1,4 @@
-"""Density-fitted J and K over ranks: each has a range of the auxiliary functions, and the matrices are added up."""
+"""Density-fitted J and K over ranks: each rank has a range of auxiliary functions, and the matrices are summed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COLUMNS = 512  # pairs of orbitals that are fitted at once; the bits of B do not
 
 
 def cuts(edges: Sequence[int], ranks: int) -> list[int]:
-    """Where the auxiliary functions are cut for ranks, as evenly as ``edges`` allow."""
+    """The bounds of each rank's auxiliary functions, as even as ``edges`` allow."""
     return [edges[int(np.searchsorted(edges, edges[-1] * rank // ranks))] for rank in range(ranks + 1)]
 
 
 def shares(edges: Sequence[int], ranks: int, reproducible: bool) -> list[list[int]]:
-    """Where the functions of each rank begin, and where its last ones end; if ``reproducible``, where its leaves do.
+    """The bounds of each rank's functions or, if ``reproducible``, of its leaves.
 
     The leaves are the same for any number of ranks.
     """
@@ -36,7 +36,7 @@ def shares(edges: Sequence[int], ranks: int, reproducible: bool) -> list[list[in
 def fitted(integrals: Integrals, comm: Communicator, reproducible: bool) -> np.ndarray:
     """The triangles (L, nao (nao + 1) / 2) of this rank's auxiliary functions.
 
-    Fitting mixes all functions of a pair of orbitals: pairs go to one rank, are fitted there, and come back.
+    Fitting mixes all functions of a pair of orbitals, so each pair is sent to one rank, fitted there and sent back.
     """
     found = shares(integrals.edges, comm.size, reproducible)
     edges = [0, *(share[-1] for share in found)]
@@ -68,7 +68,7 @@ def matrices(
     square: np.ndarray | None,
     leaves: Sequence[int] = (),
 ) -> JK:
-    """J and K of the densities ``dm`` on every rank, of the triangles ``b`` and perhaps their ``square`` matrices.
+    """J and K of the densities ``dm`` on every rank, from the triangles ``b`` or, if given, their ``square`` matrices.
 
     With ``leaves``, the edges of this rank's leaves in ``b``, the sums have the same bits for any number of ranks.
     """
@@ -96,5 +96,5 @@ def matrices(
 
 
 def sent_bytes(nao: int, ranks: int, count: int = 2) -> float:
-    """Bytes that a rank sends for ``count`` matrices, by the model."""
+    """Modelled bytes that a rank sends for ``count`` matrices."""
     return 2.0 * count * REAL.itemsize * nao * nao * (ranks - 1) / ranks

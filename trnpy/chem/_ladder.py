@@ -1,17 +1,17 @@
-"""The particle-particle ladder of coupled cluster on a device, where integrals of four virtual orbitals stay.
+"""The particle-particle ladder of coupled cluster on a device that keeps the integrals of four virtual orbitals.
 
-H[x, a, b] is the sum over c and d of T[x, c, d] (ac|bd), for pairs x of occupied orbitals. What T and H are in sum and
-in difference with swapped virtual orbitals are two products, each over pairs c >= d and a >= b:
+H[x, a, b] is the sum over c and d of T[x, c, d] (ac|bd), for pairs x of occupied orbitals. The parts of H that are
+symmetric and antisymmetric in the virtual orbitals are two products, each over pairs c >= d and a >= b:
 
     H+-[x, ab] = sum of T+-[x, cd] W+-[cd, ab] / 2,    W+-[cd, ab] = (ac|bd) +- (ad|bc)
 
-They take half the operations of one product over all c and d. W+ and W- are symmetric: blocks of pairs below the
-diagonal serve for those above it, too. Where a device has no room for digits in both directions, it keeps the numbers,
-and makes digits of them in every call: nvir^4 / 4 numbers, as many as PySCF has. T goes in, H comes out; sums over
-blocks are added on the device. Scuseria, Janssen and Schaefer, J. Chem. Phys. 89, 7382 (1988).
+They need half the operations of one product over all c and d. W+ and W- are symmetric: blocks of pairs below the
+diagonal also serve as those above it. If a device has no room for digits in both directions, it keeps nvir^4 / 4
+numbers, as many as PySCF, and splits them into digits in every call. Only T and H are transferred; sums over blocks
+are added on the device. Scuseria, Janssen and Schaefer, J. Chem. Phys. 89, 7382 (1988).
 
-H is checked as a whole, by matrices that are made with the integrals: for weights u and w, the sum over a and b of
-u[a] w[b] H[x, a, b] is that over c and d of T[x, c, d] M[c, d], where M[c, d] = sum of u[a] w[b] (ac|bd).
+H is checked as a whole, with matrices that are computed from the integrals once: for weights u and w, the sum over a
+and b of u[a] w[b] H[x, a, b] equals the sum over c and d of T[x, c, d] M[c, d] with M[c, d] = sum of u[a] w[b] (ac|bd).
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ from trnpy.chem._ao2mo import _triangle, unpacked
 from trnpy.chem._formats import Arrays, Operand, Products, Sent, format_of, largest, padded
 from trnpy.chem._rows import REAL, STACK, cube, norm, relative
 
-PROBES = 4  # pairs of weights: kept with the integrals, so an error that one of them misses is missed again
-# Bytes that stand for the host's time of NumPy's take and sums, for an element of W, of T or H, and of the integrals in
-# the probes: at 10 GB/s the 4 to 6, 2 to 4 and 5 to 7 ns of one thread of an EPYC for 53 to 100 virtual orbitals.
+PROBES = 4  # pairs of weights; they stay the same, so an error that one pair misses is missed by it each time
+# The host's time of NumPy's take and sums as bytes at 10 GB/s: for each element of W, of T or H, and of the integrals
+# in the check. Measured: 4 to 6, 2 to 4 and 5 to 7 ns on one thread of an EPYC for 53 to 100 virtual orbitals.
 BUILT_BYTES, PARTED_BYTES, PROBED_BYTES = 60, 30, 60
-# PySCF's, for each of nvir^4: it unpacks 10 of 16 blocks of integrals, twice, before BLAS reads them.
+# The same for PySCF, for each of nvir^4 integrals: it unpacks 10 of 16 blocks twice before BLAS reads them.
 PYSCF_BYTES = 12.5
-FITTED = 0.625  # of nvir^4 naux: what PySCF multiplies to make these blocks of fitted integrals, in each call
-# It reads them for each of the 10 blocks in slices of nvir / 4 pairs: at 10 GB/s the 70 us of h5py and BLAS for a slice
-# (calls of 8, 19 and 53 virtual orbitals take 12, 26 and 148 ms of one thread of an EPYC).
+FITTED = 0.625  # of nvir^4 naux multiply-adds: PySCF makes these blocks of fitted integrals with so many in each call
+# For each of the 10 blocks it reads them in slices of nvir / 4 pairs. At 10 GB/s this is the 70 us of h5py and BLAS for
+# a slice (calls with 8, 19 and 53 virtual orbitals take 12, 26 and 148 ms on one thread of an EPYC).
 SLICE_BYTES = 0.7e6
 
 
 class Cut(NamedTuple):
-    """How pairs of virtual orbitals are cut into blocks, and what stays of a block."""
+    """The blocks of pairs of virtual orbitals, and the form in which a block stays on the device."""
 
     number: int  # of blocks
     size: int  # pairs in each, padded
-    ready: bool  # operands stay, in each direction that is needed; else the numbers that they are made of
+    ready: bool  # whether operands stay, one for each direction; otherwise the numbers that they are made of stay
 
 
 Block = Sent | tuple[Operand, ...]  # of two operands the first is for sums over rows
 
 
 class Kept(NamedTuple):
-    """What a device keeps of W+ or W-: blocks (i, j) of rows i and columns j, up to the diagonal."""
+    """W+ or W- as the device keeps it: blocks (i, j) of rows i and columns j, up to the diagonal."""
 
     blocks: tuple[tuple[Block, ...], ...]
 
 
 class Probes(NamedTuple):
-    """What checks H. It is kept with the integrals."""
+    """Random weights and sums that check H, kept with the integrals."""
 
     weights: tuple[np.ndarray, np.ndarray]  # u and w, (PROBES, nvir)
     sums: np.ndarray  # M, (PROBES, nvir, nvir)
@@ -72,14 +72,14 @@ class Probes(NamedTuple):
 
 
 class Contracted(NamedTuple):
-    """H, and the error of the probes over the norms of integrals and amplitudes."""
+    """H, and the error in its check, relative to the norms of integrals and amplitudes."""
 
     h: np.ndarray
     wrong: float
 
 
 def cut_of(nvir: int, form: Products, room: float) -> Cut:
-    """How W+ and W- are kept; Unsupported if a device has no room for them."""
+    """The blocks of W+ and W-; Unsupported if a device has no room for them."""
     pairs = nvir * (nvir + 1) // 2
     count = -(-pairs // BLOCK)
     size = padded(-(-pairs // count))
@@ -93,14 +93,14 @@ def cut_of(nvir: int, form: Products, room: float) -> Cut:
 
 @functools.lru_cache(maxsize=8)
 def _places(nvir: int) -> np.ndarray:
-    """The place of each pair of virtual orbitals, in either order, among the pairs c >= d: (nvir, nvir)."""
+    """The index of each pair of virtual orbitals, in either order, among the pairs c >= d: (nvir, nvir)."""
     c, d = np.indices((nvir, nvir))
     high, low = np.maximum(c, d), np.minimum(c, d)
     return np.asarray(high * (high + 1) // 2 + low)
 
 
 def _first(pair: int) -> int:
-    """The larger of the two orbitals of the pair in a place."""
+    """The larger of the two orbitals of the pair with a given index."""
     return int((np.sqrt(8.0 * pair + 1) - 1) / 2 + 1e-9)
 
 
@@ -148,7 +148,7 @@ def _block(v: np.ndarray, rows: slice, columns: slice, size: int) -> np.ndarray:
 
 
 def _probes(v: np.ndarray) -> Probes:
-    """Weights, and the sums of the integrals with them."""
+    """Weights, and the integrals contracted with them."""
     guards.finite(v)
     nvir = _triangle(len(v))
     u, w = weights(PROBES, nvir), weights(PROBES, nvir)
@@ -199,7 +199,7 @@ def _product(form: Products, t: np.ndarray, w: Kept, cut: Cut) -> np.ndarray:
     left = [form.put(t[:, i * cut.size : (i + 1) * cut.size], scale, False)[0] for i in range(cut.number)]
 
     def block(i: int, j: int) -> Operand:
-        """Rows i and columns j of W, for sums over rows: above the diagonal those of the block that mirrors it."""
+        """Rows i and columns j of W, for sums over rows; above the diagonal the transpose of the mirrored block."""
         kept, k_first = w.blocks[max(i, j)][min(i, j)], i >= j
         return form.operand(kept, k_first) if isinstance(kept, Sent) else kept[0 if k_first else 1]
 
@@ -212,7 +212,7 @@ def _product(form: Products, t: np.ndarray, w: Kept, cut: Cut) -> np.ndarray:
 
 @priced("", lambda probes, t, h: (PROBES * 2.0 * (t.nbytes + h.nbytes), (((), REAL),)))
 def _wrong(probes: Probes, t: np.ndarray, h: np.ndarray) -> float:
-    """The error of the probes of all x, over the norms of the integrals and of T."""
+    """The error in the check over all x, relative to the norms of the integrals and of T."""
     u, w = probes.weights
     ours = np.einsum("pa,xap->xp", u, h @ w.T)
     exact = t.reshape(len(t), -1) @ probes.sums.reshape(PROBES, -1).T
@@ -221,7 +221,7 @@ def _wrong(probes: Probes, t: np.ndarray, h: np.ndarray) -> float:
 
 @priced("", lambda b, read: (2.0 * b.nbytes, ()))
 def _filled(b: np.ndarray, read: Callable[[np.ndarray], None]) -> None:
-    """Read fitted integrals from their file: so they are compared like all others."""
+    """Read fitted integrals from their file, so that they are compared like all others."""
     read(b)
 
 
@@ -271,7 +271,7 @@ class Ladder(Problem):
 def prepare(
     v: np.ndarray, t: np.ndarray, fitted: bool = False, read: Callable[[np.ndarray], None] | None = None
 ) -> Ladder:
-    """The ladder of amplitudes (..., nvir, nvir); Unsupported unless integrals are of pairs of the same orbitals."""
+    """The ladder of amplitudes (..., nvir, nvir); Unsupported unless all pairs of integrals are of one orbital set."""
     nvir = t.shape[-1]
     if t.size == 0 or v.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")

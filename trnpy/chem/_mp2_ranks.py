@@ -1,8 +1,8 @@
-"""DF-MP2 over ranks: each transforms a range of the auxiliary functions, then has the pairs of a few orbitals.
+"""DF-MP2 over ranks: each transforms a range of the auxiliary functions, then computes the pairs of a few orbitals.
 
-The integrals (ia|L) go once to the rank that has orbital i, and from there to half of the others, which form the pairs,
-on the rank's NeuronCore where that pays. The host computes the energy of a pair by one product of the two orbitals'
-matrices, whatever rank does it and whatever the memory: the bits of the result depend on neither.
+The integrals (ia|L) are sent once to the rank that owns orbital i, and from there to half of the other ranks. These
+form the pairs, on their NeuronCores if that pays. The host computes the energy of a pair with one product of the two
+orbitals' matrices, so the bits of the result do not depend on the rank or on the memory.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from trnpy.chem._share import Share
 from trnpy.chem.dfmp2 import ACCURACY, WORKSPACE, Channel, MP2Energy, _extrapolated, _total
 from trnpy.dist._collectives import Communicator, even
 
-SHARES = 2  # a share that fits this part of a rank's memory stays there; a larger one goes to a file
-BLOCKS = 5  # parts of the memory: own orbitals, a visitor's, the next one's, those sent, and what is left for pairs
+SHARES = 2  # a share of up to 1 / SHARES of a rank's memory stays there; a larger one is stored in a file
+BLOCKS = 5  # parts of the memory: own orbitals, a remote block, the next one, the one being sent, and the pairs
 
 
 class TooLittleMemory(ValueError):
-    """The smallest step of the calculation takes more; raised on all ranks."""
+    """The smallest step of the calculation needs more memory; raised on all ranks."""
 
 
 class Integrals(Protocol):
-    """Where the integrals of atomic orbitals come from, a few auxiliary functions at a time."""
+    """A source of integrals of atomic orbitals, a few auxiliary functions at a time."""
 
     edges: Sequence[int]  # auxiliary functions between which they can be cut, from 0 to all
     row_bytes: int  # of memory for each auxiliary function while it is read
@@ -49,10 +49,10 @@ class Integrals(Protocol):
         """The same as lower triangles, packed row by row: (last - first, nao (nao + 1) / 2)."""
 
     def check(self, memory: float) -> None:
-        """Raise TooLittleMemory if `fit` takes more."""
+        """Raise TooLittleMemory if `fit` needs more memory."""
 
     def fit(self) -> None:
-        """Make ready for `fitted`."""
+        """Prepare for `fitted`."""
 
     def fitted(self, b: np.ndarray) -> np.ndarray:
         """(nvir, naux) of one orbital with (ia|jb) = sum over L of the products of two such matrices."""
@@ -69,12 +69,12 @@ class Orbitals:
 
     @property
     def number(self) -> int:
-        """Of occupied orbitals, those of the second spin after those of the first."""
+        """Number of occupied orbitals; in their numbering the second spin follows the first."""
         return sum(map(len, self.occ_energy))
 
     @property
     def nvir(self) -> int:
-        """The width of the matrices of all orbitals, as large as the larger spin's."""
+        """The width of the matrices of all orbitals: the larger of the two spins' virtual orbitals."""
         return max(map(len, self.vir_energy))
 
     @property
@@ -83,7 +83,7 @@ class Orbitals:
         return np.repeat(np.arange(len(self.occ)), [c.shape[1] for c in self.occ])
 
     def agreed(self, comm: Communicator) -> Orbitals:
-        """The orbitals of the first rank, on all: those of others may have other signs."""
+        """The orbitals of the first rank, on all ranks; other ranks may have computed other signs."""
         return Orbitals(
             *(tuple(comm.bcast(a) for a in arrays) for arrays in (self.occ, self.vir, self.occ_energy, self.vir_energy))
         )
@@ -95,7 +95,7 @@ def share_bytes(orbitals: Orbitals, naux: int, ranks: int) -> int:
 
 
 def sent_bytes(orbitals: Orbitals, naux: int, ranks: int) -> float:
-    """Bytes that a rank sends, by the model: all to all, then a ring through half of the ranks."""
+    """Modelled bytes that a rank sends: all to all, then around a ring through half of the ranks."""
     each = orbitals.number / ranks * orbitals.nvir * naux * REAL.itemsize
     return each * ((ranks - 1) / ranks + ranks // 2)
 
@@ -111,8 +111,8 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
     stays = held <= memory / SHARES
     share = Share(edges[comm.rank], edges[comm.rank + 1], nvir, naux, None if stays else folder)
     room = memory - held if stays else memory
-    # While a slab is here: its matrices and the next one's, half transformed, transformed, as blocks for each rank, and
-    # those received.
+    # Memory while a slab is processed: the matrices of this slab and the next one; its half-transformed and transformed
+    # integrals; the blocks for each rank; and the blocks received.
     row = 2 * integrals.row_bytes + REAL.itemsize * (orbitals.number * (len(orbitals.occ[0]) + 3 * nvir) + naux)
     slabs = [_slabs(integrals.edges, rank, comm.size, int(room // row)) for rank in range(comm.size)]
     if max(last - first for each in slabs for first, last in each) * row > memory:
@@ -133,7 +133,7 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
 
 
 def _read_ahead(integrals: Integrals, slabs: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
-    """The matrices of each slab. Those of the next one are read or computed while the caller works with one."""
+    """The matrices of each slab. The next slab is read or computed while the caller works with this one."""
     reading = [beside(partial(integrals.rows, *slab)) for slab in slabs[:1]]
     for following in range(1, len(slabs) + 1):
         stack = reading.pop()()
@@ -154,7 +154,7 @@ def _slabs(edges: Sequence[int], rank: int, ranks: int, most: int) -> list[tuple
 
 
 def _by_orbital(stack: np.ndarray, orbitals: Orbitals) -> np.ndarray:
-    """(ia|L) as (orbitals, nvir, L) of integrals (L, nao, nao); the bits of each L do not depend on the others."""
+    """(ia|L) as (orbitals, nvir, L) from integrals (L, nao, nao); the bits of each L do not depend on the others."""
     found = np.zeros((orbitals.number, orbitals.nvir, len(stack)))
     start = 0
     for occ, vir in zip(orbitals.occ, orbitals.vir, strict=True):
@@ -171,7 +171,7 @@ def energy(
     share: Share, orbitals: Orbitals, comm: Communicator, memory: float, checkpoint: Checkpoint | None = None,
     with_t2: bool = False,
 ) -> MP2Energy:  # fmt: skip
-    """The energy of all pairs, on every rank, and with ``with_t2`` all amplitudes, which take memory beside.
+    """The energy of all pairs on every rank and, with ``with_t2``, all amplitudes, which need additional memory.
 
     A pair that the checkpoint has is not computed.
     """
@@ -203,7 +203,7 @@ def _form_all(
     pairs: _Pairs, share: Share, comm: Communicator, edges: Sequence[int], size: int, known: np.ndarray,
     checkpoint: Checkpoint | None,
 ) -> None:  # fmt: skip
-    """Form the pairs of this rank that are not known, of its own blocks of ``size`` orbitals and of visitors."""
+    """Form the unknown pairs of this rank, among its own blocks of ``size`` orbitals and with remote blocks."""
     own = range(edges[comm.rank], edges[comm.rank + 1], size)
     visits = _visits(known, edges, size)
     arriving = [_visitors(share, comm, edges, visit, size) for visit in visits[:1]]
@@ -212,7 +212,7 @@ def _form_all(
         visitors = arriving.pop()()
         arriving += [_visitors(share, comm, edges, visit, size) for visit in visits[n + 1 : n + 2]]
         other = (comm.rank + turn) % comm.size
-        # Half-way round, two ranks visit each other: each forms the pairs with an even or an odd sum.
+        # Half-way round the ring two ranks exchange blocks: one forms the pairs with an even sum, one with an odd sum.
         parity = int(comm.rank > other) if turn and 2 * turn == comm.size else None
         for start in own:
             if start == first:
@@ -230,7 +230,7 @@ def _block(edges: Sequence[int], rank: int, k: int, size: int) -> tuple[int, int
 
 
 def _visits(known: np.ndarray, edges: Sequence[int], size: int) -> list[tuple[int, int]]:
-    """Turns and blocks in which any rank has a pair to form; in turn t rank r is visited by orbitals of rank r + t."""
+    """Turns and blocks in which any rank has a pair to form; in turn t rank r receives orbitals of rank r + t."""
     ranks = len(edges) - 1
     blocks = -(-max(j - i for i, j in pairwise(edges)) // size)
     missing = np.tril(np.isnan(known[0]))
@@ -249,9 +249,9 @@ def _visits(known: np.ndarray, edges: Sequence[int], size: int) -> list[tuple[in
 def _visitors(
     share: Share, comm: Communicator, edges: Sequence[int], visit: tuple[int, int], size: int
 ) -> Callable[[], np.ndarray]:
-    """What waits for block k of the rank that is ``turn`` after this one; the block of this one goes the other way.
+    """A function that waits for block k of the rank ``turn`` after this one, and sends this rank's block backward.
 
-    It comes while the pairs of the visit before are formed.
+    The block arrives while the pairs of the previous one are formed.
     """
     turn, k = visit
     mine = _block(edges, comm.rank, k, size)
@@ -264,7 +264,7 @@ def _visitors(
 
 
 class _Pairs:
-    """Energies and amplitudes of the pairs x >= y of occupied orbitals, those of the second spin after the first's."""
+    """Energies and amplitudes of the pairs x >= y of occupied orbitals; the second spin follows the first."""
 
     def __init__(
         self, orbitals: Orbitals, energies: np.ndarray, with_t2: bool, memory: float, exact: bool
@@ -288,7 +288,7 @@ class _Pairs:
             self._form(parts[1], parts[0])
 
     def between(self, one: tuple[int, np.ndarray], two: tuple[int, np.ndarray], parity: int | None) -> None:
-        """Form the pairs of two blocks, each its first orbital and matrices; of these, those of one parity of x + y."""
+        """Form the pairs of two blocks with one parity of x + y; each block is its first orbital and its matrices."""
         for left in self._parts(*max(one, two, key=lambda block: block[0])):
             for right in self._parts(*min(one, two, key=lambda block: block[0])):
                 self._form(left, right, parity=parity)
@@ -325,7 +325,7 @@ class _Pairs:
             self._errors += len(found.errors), found.errors.sum(), found.errors @ found.errors
 
     def _keeper(self, spins: Sequence[int], starts: Sequence[int]) -> Callable[[int, int, np.ndarray], None]:
-        """What stores the amplitudes of a pair of one block or of two."""
+        """A function that stores the amplitudes of a pair of one block or of two."""
         left, right = spins[0], spins[-1]
 
         def keep(x: int, y: int, amplitudes: np.ndarray) -> None:
@@ -339,7 +339,7 @@ class _Pairs:
         return keep
 
     def total(self, comm: Communicator, known: np.ndarray) -> MP2Energy:
-        """The sums of what all ranks have, each pair of one rank or of the checkpoint."""
+        """The sums over all ranks; each pair is from one rank or from the checkpoint."""
         mine = np.where(np.isnan(known) & ~np.isnan(self.energies), self.energies, 0.0)
         whole = comm.allreduce(mine) + np.nan_to_num(known)
         found = []

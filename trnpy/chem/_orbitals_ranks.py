@@ -1,4 +1,4 @@
-"""Integrals of molecular orbitals, and the particle-particle ladder of CCSD, of arrays in pieces over ranks."""
+"""Integrals of molecular orbitals, and the particle-particle ladder of CCSD, from arrays sharded over ranks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from trnpy.dist._sharded import Sharded, gather
 def sharded_ao2mo(
     integrals: Sharded, c_left: np.ndarray, c_right: np.ndarray, *, axis: int = 2, memory: float = MEMORY
 ) -> Sharded:
-    """Transform density-fitted integrals in pieces to molecular orbitals, as `ao2mo` does.
+    """Transform sharded density-fitted integrals to molecular orbitals, like `ao2mo`.
 
-    Each rank transforms its auxiliary functions. With ``axis=2`` nothing is sent but the coefficients of rank 0, which
-    all take; with another axis each rank sends 8 nleft nright naux (p - 1) / p^2 bytes, for p ranks.
+    Each rank transforms its auxiliary functions. All ranks use the coefficients of rank 0. With ``axis=2`` nothing else
+    is sent; with another axis each of p ranks also sends 8 nleft nright naux (p - 1) / p^2 bytes.
 
     Parameters
     ----------
     integrals : Sharded of (naux, nao, nao) or (naux, nao (nao + 1) / 2)
-        Integrals (L|mn), or their lower triangles; cut along L, or they are first.
+        Integrals (L|mn), or their lower triangles. If they are not sharded along L, they are first resharded.
     c_left, c_right : (nao, nleft) and (nao, nright) array_like
         Coefficients of the orbitals that replace m and n.
     axis : int, optional
-        Along which the result is cut: 0 by orbitals of the left, 2 by auxiliary functions.
+        The axis along which the result is sharded: 0 for left orbitals, 2 for auxiliary functions.
     memory : float, optional
         Bytes of workspace of each rank.
 
@@ -62,25 +62,25 @@ def sharded_ao2mo(
 
 
 def sharded_ladder(t2: Sharded, b: Sharded, *, memory: float = MEMORY) -> Sharded:
-    """Sum over c and d of t2[i, j, c, d] (ac|bd): the particle-particle ladder of CCSD, of density-fitted integrals.
+    """Sum over c and d of t2[i, j, c, d] (ac|bd): the particle-particle ladder of CCSD from density-fitted integrals.
 
-    Each rank has a range of a. The pieces of ``b`` pass from rank to rank, and with each of them a rank forms some
-    (ac|bd), multiplies them by all amplitudes, and drops them: integrals of four virtual orbitals are never stored,
-    and each is formed once.
+    Each rank has a range of a. The shards of ``b`` pass from rank to rank. With each shard a rank forms some (ac|bd),
+    multiplies them by all amplitudes, and drops them: integrals of four virtual orbitals are never stored, and each is
+    formed once.
 
     Parameters
     ----------
     t2 : Sharded of (nocc, nocc, nvir, nvir)
-        Amplitudes, cut along any axis. All of them take memory on each rank.
+        Amplitudes, sharded along any axis. Each rank needs memory for all of them.
     b : Sharded of (naux, nvir, nvir)
-        Integrals (L|ac), cut along any axis: (ac|bd) is the sum over L of (L|ac) (L|bd).
+        Integrals (L|ac), sharded along any axis: (ac|bd) is the sum over L of (L|ac) (L|bd).
     memory : float, optional
-        Bytes of (ac|bd) that a rank has at a time; at least those of one a with one piece of b.
+        Bytes of (ac|bd) that a rank has at a time; at least the (ac|bd) of one a and one shard of b.
 
     Returns
     -------
     Sharded of (nocc, nocc, nvir, nvir)
-        The ladder, cut as ``t2`` is.
+        The ladder, sharded like ``t2``.
 
     Raises
     ------
@@ -91,8 +91,8 @@ def sharded_ladder(t2: Sharded, b: Sharded, *, memory: float = MEMORY) -> Sharde
 
     Notes
     -----
-    Of p ranks each does 2 (nocc^2 + naux) nvir^4 / p operations, and sends all but 1/p of the amplitudes and of
-    ``b``, and (p - 1) / p^2 of the result, unless it is cut along a already. DePrince and Sherrill, J. Chem. Theory
+    Each of p ranks does 2 (nocc^2 + naux) nvir^4 / p operations. It sends (p - 1) / p of the amplitudes and of ``b``
+    and, unless the result is sharded along a, (p - 1) / p^2 of the result. DePrince and Sherrill, J. Chem. Theory
     Comput. 9, 2687 (2013).
 
     Examples
@@ -137,5 +137,5 @@ def _by_row(b: np.ndarray) -> np.ndarray:
 
 
 def _next(comm: Communicator, block: np.ndarray, rows: int) -> Any:
-    """The block of the next rank, which has so many rows; this one's goes to the rank before."""
+    """The block of the next rank, with the given number of rows; this rank's block is sent to the rank before."""
     return comm.shifted(block, (rows, *block.shape[1:]))
