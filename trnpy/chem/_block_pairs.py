@@ -89,7 +89,7 @@ class BlockEnergies(Problem):
         return -(-SAMPLES * _count(left, right, len(self.arrays), self.parity) // self.total)
 
     def error(self, result: Formed) -> float:
-        """Like `PairEnergies.error`. The error allowed for a pair is the one for which the energy has its accuracy."""
+        """Like `PairEnergies.error`; a pair may have the error at which the energy still has its accuracy."""
         errors = result.errors
         if errors is not None and current_policy().products == "matched":
             allowed = self.accuracy / (4 * self.total) ** 0.5

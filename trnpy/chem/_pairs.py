@@ -1,8 +1,9 @@
-"""MP2 pair energies by the kernel mp2_energy.
+"""MP2 pair energies in the kernel mp2_energy.
 
-Occupied orbitals are sent in blocks, their integrals as digits or float32 numbers. Virtual orbitals are cut into blocks
-as well. A launch computes a list of *cells*: a pair of occupied orbitals with a pair of blocks of virtual ones. Of
-several NeuronCores each has all integrals of two blocks of occupied orbitals, and a share of their pairs.
+Occupied orbitals are sent in blocks, their integrals as digits (integer slices) or float32 numbers. Virtual orbitals
+are divided into blocks as well. A launch computes a list of *cells*: a pair of occupied orbitals with a pair of blocks
+of virtual orbitals. If there are several NeuronCores, each has all integrals of two blocks of occupied orbitals, and
+computes a share of their pairs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from trnpy.chem._progress import track
 TILE = 128
 BASE = 256.0
 GRAIN = 16  # blocks have a multiple of this many virtual orbitals, so that few variants are compiled
-LONGEST_SPAN = 448  # virtuals of a block: twice the digits of two blocks with 1024 auxiliary functions fit SBUF
+LONGEST_SPAN = 448  # virtuals in a block: twice the digits of two blocks with 1024 auxiliary functions fit in SBUF
 GRID_BITS = 16  # of the leading part of a gap: its product with an integer of 8 bits is exact in float32
-STEPS = 64  # numbers of pairs an octave for which the kernel is compiled: at most 3 % of a launch is padding
+STEPS = 64  # shape buckets of pairs in each octave: at most 3 % of a launch is padding
 CACHED = 1 << 15  # integrals converted at a time: they and their integers stay in the second-level cache
 WIDEST_SHIFT = 1000  # largest binary exponent that one scale factor removes
 LARGEST_H = 7  # bits and a sign of the leading part of an integral
-CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions that are in SBUF at once, twice; the largest that fits
+CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions in SBUF at once, in two buffers; the largest that fits
 
 
 class Orbitals(Protocol):
@@ -57,12 +58,12 @@ class Orbitals(Protocol):
 
 
 class Unfit(Exception):
-    """The kernel cannot compute these orbitals; the message is a phrase that says why."""
+    """The kernel cannot compute these orbitals; the message is a phrase that gives the reason."""
 
 
 @record()
 class Shape:
-    """How the virtual orbitals of two spins are cut into blocks of ``span``, and K into chunks of ``k_tiles`` tiles."""
+    """The virtual orbitals of two spins in blocks of ``span``, and K in chunks of ``k_tiles`` tiles."""
 
     span: int
     left: int  # blocks of virtuals that belong to the left occupied orbital
@@ -72,7 +73,7 @@ class Shape:
 
     @property
     def cells(self) -> int:
-        """Entries that one pair takes in the tables of a launch."""
+        """Entries of one pair in the tables of a launch."""
         return 2 * self.left * self.right
 
     def sbuf_bytes(self, naux: int) -> int:
@@ -85,7 +86,7 @@ class Shape:
 
 
 def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> Shape:
-    """The blocks for which TensorE streams the fewest columns; Unfit if they do not fit SBUF."""
+    """The blocks for which TensorE streams the fewest columns; Unfit if they do not fit in SBUF."""
 
     def columns(span: int) -> int:
         blocks = math.prod(-(-n // span) for n in nvir)
@@ -117,7 +118,7 @@ Columns = tuple[Sequence[Held], np.ndarray, float]
 
 @record()
 class Plan:
-    """The pairs of two spins, or of two parts of one, in blocks of occupied orbitals; of a part itself only i >= j."""
+    """The pairs of two spins, or of two parts of one spin, in blocks of occupied orbitals; i >= j within a part."""
 
     left: Orbitals
     right: Orbitals
@@ -143,9 +144,9 @@ def planned(
     engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float, exchange: bool | None = None,
     parity: int | None = None,
 ) -> Plan:  # fmt: skip
-    """How the pairs of two spins are computed by ``engine`` and at most ``memory`` bytes of workspace of the host.
+    """The blocks of pairs of two spins for ``engine`` and at most ``memory`` bytes of workspace on the host.
 
-    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. With ``exchange``, the two are parts of
+    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. With ``exchange``, both are parts of
     one spin. Raises Unfit if one orbital is too large.
     """
     cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
@@ -177,16 +178,16 @@ class Cores:
 
 
 def shared(engine: Engine, plans: Sequence[Plan]) -> Cores:
-    """The cores of ``engine`` that are to share the pairs of all ``plans``, as many as pay."""
+    """The cores of ``engine`` that share the pairs of all ``plans``, as many as pay."""
     digits, naux = plans[0].cut.digits, padded(plans[0].right)
     columns = [plan.cut.right * plan.cut.span for plan in plans]
     spins = {(id(plan.right), n): len(plan.right.occ) * n for plan, n in zip(plans, columns, strict=True)}
     block = max(plan.sizes[1] * n for plan, n in zip(plans, columns, strict=True)) * naux
     blocks, once, item = sum(len(plan.blocks) for plan in plans), sum(spins.values()) * naux, word_bytes(digits)
-    kept = 4 if digits == 1 else 2 * digits  # bytes of an element; on the link it has ``item``
+    kept = 4 if digits == 1 else 2 * digits  # bytes of an element on the device; ``item`` in a transfer
     fits = once * kept + block * item <= engine.room
     room = once if fits else max(engine.room - 2 * block * (kept + item), 0) / kept
-    # Each block of pairs needs about one block of orbitals more: if that is not kept, it is sent again.
+    # Each block of pairs needs about one more block of orbitals, which is sent again if it is not kept.
     sent = item * (once + max(blocks * block - once, 0) * (1 - min(room / once, 1)))
     flops, form = sum(plan.flops for plan in plans), "float32" if digits == 1 else "bfloat16"
     return Cores(engine.shares(flops, form, (1 + (digits > 1)) * blocks, sent), room)
@@ -198,7 +199,7 @@ def padded(spin: Orbitals) -> int:
 
 
 def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
-    """Direct and, within one spin, exchange energies (nocc, nocc) of the pairs, in Hartree; 0 where none is wanted.
+    """Direct and, within one spin, exchange energies (nocc, nocc) of the pairs, in Hartree; 0 for unwanted pairs.
 
     Raises Unfit if energies of occupied and virtual orbitals overlap.
     """
@@ -239,12 +240,12 @@ def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def word_bytes(digits: int) -> int:
-    """Bytes of an integral on the link, and in the host's workspace."""
+    """Bytes of an integral in a host-device transfer, and in the host's workspace."""
     return 4 if digits <= 4 else 8
 
 
 def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: float) -> int:
-    """How many occupied orbitals are in one block; Unfit if not even one fits."""
+    """The number of occupied orbitals in one block; Unfit if not even one fits."""
     orbital = columns * padded(spin)
     size = min(
         int(memory // (word_bytes(digits) * orbital)),
@@ -275,7 +276,7 @@ def _put(
 
 
 def _columns(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
-    """The integrals of some orbitals on each core; a core that is alone may have them from an earlier call."""
+    """The integrals of some orbitals on each core; a single core may have them from an earlier call."""
     if len(cores) > 1:
         return _sent(cores, b, digits, wide)
     return cores[0].keep(b, ("orbitals", digits, wide), lambda: _sent(cores, b, digits, wide))
@@ -307,7 +308,7 @@ def _sent(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Col
 
 
 def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
-    """(i, virtuals, scaled integrals) of pieces that stay in a cache. All pieces share one buffer."""
+    """(i, virtuals, scaled integrals) of blocks that stay in a cache. All blocks share one buffer."""
     rows = max(1, CACHED // b.shape[2])
     memory = np.empty((rows, b.shape[2]))
     for i, factor in enumerate(factors):
@@ -357,9 +358,9 @@ def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: in
 def _launches(
     cores: Sequence[Engine], cut: Shape, rows: Scaled, columns: Scaled, pairs: list[tuple[int, int]], exchange: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Direct and exchange energies of ``pairs`` of orbitals of two blocks; 0 of others.
+    """Direct and exchange energies of ``pairs`` of orbitals of two blocks; 0 for other pairs.
 
-    Each core has as many pairs as the others, or one more. The energy of a pair has the same bits on any of them.
+    The numbers of pairs of two cores differ by at most one. The energy of a pair has the same bits on any core.
     """
     nocc = len(rows.shift), len(columns.shift)
     bound = math.sqrt(rows.largest * columns.largest)
@@ -391,7 +392,7 @@ def _launches(
 
 @priced("", lambda parts, cells, pairs: (3 * parts.nbytes, (((pairs, 2), np.dtype(np.float64)),)))
 def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
-    """(pairs, 2) direct and exchange energies of what the kernel returns for ``cells`` and others."""
+    """(pairs, 2) direct and exchange energies from the kernel's results for ``cells`` and padding."""
     if not (error := excess(parts, cells)) <= 1:
         raise Wrong(f"sums of the energies of pairs are wrong by {error:.2g} tolerances")
     sums = finish(parts, cells)
@@ -402,7 +403,7 @@ def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
 
 
 def most_pairs(cut: Shape) -> int:
-    """The largest number of pairs in one launch, among those that the kernel is compiled for."""
+    """The largest shape bucket of pairs for one launch."""
     most = MOST_PLACES // cut.cells
     if not most:
         raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
@@ -410,12 +411,12 @@ def most_pairs(cut: Shape) -> int:
 
 
 def _step(n: int) -> int:
-    """Difference between neighbouring rungs near ``n``."""
+    """Difference between neighbouring shape buckets near ``n``."""
     return max(1, 1 << n.bit_length() >> (STEPS.bit_length()))
 
 
 def rung(n: int) -> int:
-    """``n`` rounded up to a number of pairs that the kernel is compiled for."""
+    """``n`` pairs rounded up to a shape bucket."""
     return -(-n // _step(n)) * _step(n)
 
 
@@ -423,7 +424,7 @@ def _cells(cut: Shape, pairs: list[tuple[int, int]], exchange: bool) -> tuple[np
     """First columns of the blocks of virtuals of every cell, (2, cells), and a second table for exchange.
 
     With exchange the first table has the cells (p, p) of each pair, the second (p, q) with p < q, followed by the
-    same cell with p and q exchanged; it is None if there is one block only.
+    same cell with p and q exchanged. It is None if there is only one block.
     """
 
     def table(entries: Iterator[tuple[int, ...]]) -> np.ndarray:

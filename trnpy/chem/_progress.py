@@ -1,4 +1,4 @@
-"""Progress of loops that take more than a few seconds: on a terminal's standard error, of the first rank alone."""
+"""Progress of loops that take more than a few seconds, shown by the first rank if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trnpy._base.ranks_env import first
 from trnpy.dist._launch import terminal
 
 T = TypeVar("T")
-PATIENCE_S = 2.0  # loops that end sooner show nothing
+PATIENCE_S = 2.0  # shorter loops show nothing
 INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not installed
 
 
@@ -33,7 +33,7 @@ def _shown(items: Sequence[T], done: int, what: str) -> Iterator[T]:
     except ImportError:
         yield from _counted(items, done, what)
         return
-    if not sys.stderr.isatty():  # mpiexec passes on what is written, but rich asks for a terminal
+    if not sys.stderr.isatty():  # mpiexec forwards the output, but rich needs a terminal
         yield from _counted(items, done, what)
         return
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -1,4 +1,4 @@
-"""What the rows of trnpy.chem share: the decorator that makes one, checked products, argument checks, limits."""
+"""Shared parts of the rows of trnpy.chem: the decorator that makes a row, checked products, argument checks, limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL = np.dtype(np.float64)
 MIB = 2**20
 MEMORY = 256 * MIB  # default workspace in bytes: integrals of over 100 pairs of a molecule with 500 virtual orbitals
 STACK = 32  # matrices (nao, nao) at a time on the host: more leave its last-level cache, fewer make thin products
-SMALL = 64 * 64 * 2  # elements of all operands, up to which a launch takes longer than the host, as in NumPy's rows
+SMALL = 64 * 64 * 2  # elements of all operands up to which a launch takes longer than the host, as in NumPy's rows
 
 # (m, k) (k, n) -> (m, n); stacks broadcast. The third argument is ``out``; engines ignore it and return a new array.
 Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
@@ -29,14 +29,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @record()
 class Transform:
-    """A way to transform a stack of matrices (n, nao, nao) from both sides, and the size of a stack."""
+    """A function that transforms a stack of matrices (n, nao, nao) from both sides, and the size of a stack."""
 
     run: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # (n, nao, nao), (nao, l), (nao, r) -> (l, r, n)
     matrices: Callable[[np.ndarray, np.ndarray], int]  # n, for coefficients (nao, l) and (nao, r)
 
 
 def row(prepare: Callable[..., Problem]) -> Callable[[F], F]:
-    """Decorator that makes a function of the host the reference of a row of the same name."""
+    """Decorator that makes a host function the original function of a row with the same name."""
 
     def decorate(reference: F) -> F:
         op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, small=SMALL, kind=None)
@@ -46,15 +46,15 @@ def row(prepare: Callable[..., Problem]) -> Callable[[F], F]:
 
 
 def host_product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """a b by BLAS. It stays NumPy's under a patch: patches leave out the calls that trnpy makes."""
+    """a b in BLAS. NumPy computes it under a patch, too, because patches leave out trnpy's own calls."""
     result: np.ndarray = np.matmul(a, b, out=out)
     return result
 
 
 def checked_product(engine: Engine) -> Product:
-    """Products by ``engine``, each checked on random signs; a wrong one raises Unsupported.
+    """Products on ``engine``, each checked with random signs; a wrong product raises Unsupported.
 
-    Each is checked because an energy is not linear in the products: a check of the energy would miss a wrong product.
+    Each product is checked, because the energy is not linear in the products and a check of it would miss an error.
     """
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -66,7 +66,7 @@ def checked_product(engine: Engine) -> Product:
 
 
 def checked_gram(engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
-    """Products a a^T by ``engine``, which may compute one triangle only; checked like those of `checked_product`."""
+    """Products a a^T on ``engine``, which may compute only one triangle; checked like those of `checked_product`."""
 
     def gram(a: np.ndarray) -> np.ndarray:
         c = engine.gram(a)
@@ -86,7 +86,7 @@ def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 
 def norm(x: np.ndarray) -> float:
-    """Frobenius norm, without overflow or underflow on the way. Dry runs find 0: all products pass their checks."""
+    """Frobenius norm without intermediate overflow or underflow; 0 in dry runs, so all products pass their checks."""
     return float(usual(norms(x), 0.0))
 
 
@@ -96,7 +96,7 @@ def relative(wrong: float, scale: float) -> float:
 
 
 def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> int:
-    """How many matrices (nao, nao), ``copies`` arrays for each, fit ``memory`` bytes: at least one, or ValueError."""
+    """The number of matrices (nao, nao), ``copies`` arrays each, in ``memory`` bytes; ValueError if none fits."""
     each = copies * max(nao, 1) ** 2 * REAL.itemsize
     if memory < each:
         raise ValueError(f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {each} bytes")
@@ -114,5 +114,5 @@ def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray
 
 
 def cube(m: float, n: float, k: float) -> float:
-    """The size n of the square product that BLAS computes at the rate of (m, k) (k, n): the harmonic mean."""
+    """The order of the square product that BLAS computes at the rate of (m, k) (k, n): the harmonic mean."""
     return 3.0 / (1 / m + 1 / n + 1 / k)

@@ -15,9 +15,9 @@ from trnpy.chem._rows import REAL
 
 
 class Share:
-    """Matrices (nvir, naux) of the orbitals from ``first`` to ``last``: stored by columns, then read by orbitals.
+    """Matrices (nvir, naux) of the orbitals from ``first`` to ``last``, stored by columns, then read by orbitals.
 
-    With ``folder`` they lie in a file there, which is gone when the process ends, however that ends.
+    With ``folder`` they are in a file there, which disappears when the process ends, even if it is killed.
     """
 
     def __init__(self, first: int, last: int, nvir: int, naux: int, folder: str | None) -> None:
@@ -35,7 +35,7 @@ class Share:
             self._file.write(np.ascontiguousarray(block).data)
 
     def resident(self) -> Resident:
-        """While it is open, a device keeps what it has made of the orbitals that are in memory."""
+        """Until it is closed, a device keeps its form of the orbitals that are in memory."""
         return Resident([self._array] if self._array.size else [])
 
     def finish(self, fit: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -43,7 +43,7 @@ class Share:
         if self._file is None:
             for b in self._array:
                 b[...] = fit(b)
-            self._array.flags.writeable = False  # a device need not compare it with what it has made of it
+            self._array.flags.writeable = False  # then a device-resident copy is used without comparing fingerprints
             return
         ordered = self._opened()
         b = np.empty((self.nvir, self.naux))
@@ -56,7 +56,7 @@ class Share:
         self._file, self._columns = ordered, []
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """The matrices of the orbitals from ``first`` to ``last``, none of which is another rank's."""
+        """The matrices of the orbitals from ``first`` to ``last``, all of which this rank owns."""
         first, last = first - self.first, last - self.first
         if self._file is None:
             return self._array[first:last]
@@ -73,5 +73,5 @@ def _read(file: Any, start: int, shape: tuple[int, ...]) -> np.ndarray:
     block = np.empty(shape)
     file.seek(start)
     if file.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:
-        raise OSError(f"{file.name}: shorter than what was written to it")
+        raise OSError(f"{file.name}: shorter than the data written to it")
     return block

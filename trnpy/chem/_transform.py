@@ -1,4 +1,4 @@
-"""Integral transformations by the kernel ao_to_mo: float64 as digits, both halves in one launch."""
+"""Integral transformations in the kernel ao_to_mo: float64 as digits (integer slices), both halves in one launch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, norm, relative
 
 FIRST, SECOND = 7, 8  # digits of operands of the first and the second half; the second has one more for long sums
-HOST_BYTES = 2 * 8  # of the host's workspace for each integral: unpacked, and as a word of digits
-RESULT_BYTES = 3 * 8  # of the host's workspace for each transformed integral: its words, and the float64 made of them
+HOST_BYTES = 2 * 8  # of the host's workspace for each integral: as unpacked float64 and as a word of digits
+RESULT_BYTES = 3 * 8  # of the host's workspace for each transformed integral: its 32-bit limbs and the float64 result
 PIECE = 1 << 16  # integrals that are split into digits at a time
-WORD_BYTES = 8  # of an integral on the link
+WORD_BYTES = 8  # of an integral in a host-device transfer
 DEVICE_BYTES = 2 * FIRST + WORD_BYTES  # of device memory for each integral
 
 
@@ -32,9 +32,9 @@ Sent = tuple[Held, np.ndarray]  # digits on the device, and the exponents of the
 
 
 def by_kernel(engine: Engine, memory: float) -> Transform | None:
-    """Transformations by the kernel, each checked on random signs; None if it does not have the engine's format.
+    """Transformations in the kernel, each checked with random signs.
 
-    It has two: float32, and digits.
+    None unless the engine's format is float32 or digits.
     """
     form = engine.format(REAL)
     if form not in (BY_DIGITS, "float32"):
@@ -58,7 +58,7 @@ def by_kernel(engine: Engine, memory: float) -> Transform | None:
 
 
 def _matrices(engine: Engine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
-    """How many matrices (nao, nao) one launch transforms; Unsupported if not even one fits."""
+    """The number of matrices (nao, nao) that one launch transforms; Unsupported if not even one fits."""
     nao, nleft = c_left
     wide = max(nao * nao * WORD_BYTES, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
     size = min(
@@ -123,7 +123,7 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
 
     Each matrix and each orbital has one exponent.
     """
-    n, nao = rung(len(stack)), stack.shape[1]  # padded with zeros to a size that the kernel is compiled for
+    n, nao = rung(len(stack)), stack.shape[1]  # padded with zeros to a shape bucket
     raw, places, shift, largest = _split(stack, n)
     first, second = for_digits(FIRST, engine.machine), for_digits(SECOND, engine.machine)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))

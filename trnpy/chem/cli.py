@@ -79,25 +79,25 @@ def _parser() -> _Parser:
     command = commands.add_parser(
         "mp2",
         help="Hartree-Fock and density-fitted MP2",
-        description="Hartree-Fock (UHF where --spin is not 0) and density-fitted MP2, all electrons correlated.\n"
-        "Prints energies in Hartree and seconds, then what ran where and what a device would have done (modelled).",
+        description="Hartree-Fock (UHF if --spin is not 0) and density-fitted MP2, all electrons correlated.\n"
+        "Prints energies in Hartree and seconds, then where each part ran and a prediction for a device (modelled).",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add("molecule", type=Path, help="an .xyz file: number of atoms, a comment, then symbol x y z in Angstrom")
-    add("--basis", default="cc-pvdz", help="of the orbitals, by PySCF's name for it (default %(default)s)")
+    add("--basis", default="cc-pvdz", help="PySCF's name of the orbital basis (default %(default)s)")
     add("--charge", type=int, default=0, help="of the molecule (default 0)")
     add("--spin", type=int, default=0, metavar="2S", help="number of unpaired electrons (default 0)")
     add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default: as TRNPY_DEVICE says, else auto)")
     add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}")
     add("--ranks", type=positive, default=1, metavar="N", help="processes that share the work (default 1)")
     add("--memory", type=_bytes, metavar="M", help="bytes of integrals in each process: 500M, 2G; the rest is on disk")
-    add("--checkpoint", type=Path, metavar="DIR", help="a folder for what is finished: a run that was killed goes on")
+    add("--checkpoint", type=Path, metavar="DIR", help="folder for finished parts, from which a killed run continues")
     return parser
 
 
 def _bytes(text: str) -> float:
-    """The number of bytes that ``text`` means: 500M, 2G."""
+    """The number of bytes in a text such as 500M or 2G."""
     unit = UNITS.get(text[-1:].upper(), 1.0)
     try:
         found = unit * float(text[:-1] if unit > 1 else text)
@@ -109,7 +109,7 @@ def _bytes(text: str) -> float:
 
 
 def read_xyz(path: Path) -> list[Atom]:
-    """Read symbols and positions in Angstrom; ValueError names the wrong line of ``path`` and what it should be."""
+    """Read symbols and positions in Angstrom; ValueError names the wrong line of ``path`` and the expected content."""
     try:
         lines = path.read_text().splitlines()
     except UnicodeDecodeError:
@@ -170,7 +170,7 @@ def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
 
 
 def mp2_over_ranks(mol: Any, options: argparse.Namespace, methods: Any) -> int:
-    """The same with the integrals divided over the ranks; the first one prints, and reports of all."""
+    """The same with the integrals divided over the ranks; the first rank prints, and its report covers all ranks."""
     over = importlib.import_module("trnpy.chem.pyscf_ranks")
     comm, seconds = dist.comm(), dict[str, float]()
     memory = options.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 / comm.size

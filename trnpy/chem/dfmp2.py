@@ -32,18 +32,18 @@ from trnpy.chem._rows import (
     row,
 )
 
-WORKSPACE = 2  # matrices (nvir, nvir) in memory beside the block of integrals: sums of virtual energies, amplitudes
-# The host turns one integral into energy in 2.5 ns, in which it multiplies matrices at 100 flops (benzene, one thread).
+WORKSPACE = 2  # matrices (nvir, nvir) in memory besides the block of integrals: sums of virtual energies, amplitudes
+# The host's time for the energy of one integral is 2.5 ns, or 100 flops of matrix products (benzene, one thread).
 ENERGY_FLOPS = 100.0
 SAMPLES = 24  # pairs of each channel that are recomputed to check a result
-# Deviations of the errors of sampled pairs: a normal error exceeds so many of 24 samples' with a probability of 4e-5.
-# Eight samples may miss the largest pairs: their bound did not hold in 3 of 100 draws of one system.
+# Deviations of the errors of sampled pairs: a normal error exceeds DEVIATIONS, estimated from 24 samples, with a
+# probability of 4e-5. Eight samples may miss the largest pairs: their bound failed in 3 of 100 draws of one system.
 DEVIATIONS = 5.0
-# Integrals of a block up to which NumPy's calls for each pair take longer than all pairs together: 6 occupied and 30
-# virtual orbitals take 0.86 of the time (AMD EPYC, one thread, 2026-11).
+# Integrals in a block up to which all pairs are computed together, because NumPy's calls for each pair take longer.
+# With 6 occupied and 30 virtual orbitals this takes 0.86 times as long (AMD EPYC, one thread, 2026-11).
 TOGETHER = 2**13
-ACCURACY = 1e-9  # Hartree: what chemists require of energies that they compare
-FINEST = 5e-10  # Hartree that the kernel reaches: its double-float sums err by 1e-10 in molecules of 3 to 12 atoms
+ACCURACY = 1e-9  # Hartree: the accuracy that chemists require of energies that they compare
+FINEST = 5e-10  # Hartree, the kernel's accuracy: its double-float sums err by 1e-10 in molecules of 3 to 12 atoms
 DIGITS = 4  # of eight bits, for each integral that the kernel multiplies
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
@@ -73,7 +73,7 @@ class MP2Energy:
     channels : tuple of Channel
         Energies of single pairs: one channel for RHF; alpha-alpha, alpha-beta and beta-beta for UHF.
     uncertainty : float
-        Largest error of `total`, by the errors of 24 random pairs of each channel; 0.0 if all is in float64.
+        Largest error of `total`, estimated from 24 random pairs of each channel; 0.0 if all is in float64.
     total : float
         Sum of `opposite_spin` and `same_spin`.
 
@@ -106,7 +106,7 @@ class Spin:
 
 
 def _spins(b: Any, eps_occ: Any, eps_vir: Any) -> tuple[Spin, ...]:
-    """One set of orbitals for RHF, two for UHF; TypeError or ValueError where the shapes do not fit."""
+    """One set of orbitals for RHF, two for UHF; TypeError or ValueError if the arrays do not fit."""
     if isinstance(b, (list, tuple)):
         if not len(b) == len(eps_occ) == len(eps_vir) == 2:
             raise ValueError(
@@ -121,7 +121,7 @@ def _spins(b: Any, eps_occ: Any, eps_vir: Any) -> tuple[Spin, ...]:
 
 
 def _spin(b: Any, eps_occ: Any, eps_vir: Any) -> Spin:
-    """One spin in float64; TypeError or ValueError where the shapes do not fit."""
+    """One spin in float64; TypeError or ValueError if the arrays do not fit."""
     b = np.ascontiguousarray(real_array("b", b, "(nocc, nvir, naux)", 3))
     occ, vir = real_array("eps_occ", eps_occ, "(nocc,)", 1), real_array("eps_vir", eps_vir, "(nvir,)", 1)
     if b.shape[:2] != (len(occ), len(vir)):
@@ -137,7 +137,7 @@ def _pairings(spins: tuple[Spin, ...]) -> tuple[tuple[Spin, Spin], ...]:
 
 
 def _block(nvir: tuple[int, int], memory: float) -> int:
-    """How many pairs of occupied orbitals have integrals that fit ``memory`` bytes beside the workspace."""
+    """The number of pairs of occupied orbitals whose integrals fit in ``memory`` bytes besides the workspace."""
     matrix = max(nvir[0] * nvir[1], 1) * REAL.itemsize
     pairs = int(memory // matrix) - WORKSPACE
     if pairs < 1:
@@ -173,7 +173,7 @@ def _sum_pairs(
     for n, iajb in enumerate(integrals):
         np.subtract(occ[n], vir, out=t)
         np.divide(iajb, t, out=t)
-        # Row by row: for a whole matrix BLAS wakes its other threads, which takes as long as the sum.
+        # Row by row, because for a whole matrix BLAS wakes its other threads, which takes as long as the sum.
         np.vecdot(iajb, t, out=sums[0, n])
         if len(sums) > 1:
             np.vecdot(iajb, t.T, out=sums[1, n])
@@ -193,7 +193,7 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
     for i, first, end in track(blocks, "DF-MP2 pairs"):
         rows, pairs = (end - first) * nvir[1], np.s_[first:end]
         jbl = right.b[pairs].reshape(rows, right.b.shape[2])
-        # Few rows times many columns: with the factors swapped BLAS reaches three quarters of this rate.
+        # Few rows times many columns, because with the factors swapped BLAS reaches three quarters of this rate.
         block = product(left.b[i], jbl.T, integrals[: nvir[0] * rows].reshape(nvir[0], rows))
         block = block.reshape(nvir[0], end - first, nvir[1]).swapaxes(0, 1)
         for j, amplitudes in enumerate(_sum_pairs(block, left.occ[i] + right.occ[pairs], vv, t, sums), first):
@@ -222,7 +222,7 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
             opposite += direct
         if channel.exchange is not None:
             pairs = direct - float(channel.exchange.sum())
-            # Each pair of electrons of one spin is counted twice, as ij and ji. The sum of RHF stands for both spins.
+            # Each pair of electrons of one spin is counted twice, as ij and ji. The sum for RHF stands for both spins.
             same += pairs / 2 if unrestricted else pairs
     return MP2Energy(opposite, same, channels)
 
@@ -266,8 +266,8 @@ class PairEnergies(Problem):
     def error(self, result: MP2Energy) -> float:
         """The error of a result, on the scale of the backward error that dispatch compares with its limit.
 
-        Of a kernel of few digits it is the ``uncertainty`` over ``accuracy``; otherwise the largest error of the
-        sampled pairs over the energy.
+        For a kernel with few digits it is ``uncertainty / accuracy``; otherwise the largest error of the sampled pairs
+        relative to the energy.
         """
         if not np.isfinite(result.total):
             return float("inf")
@@ -305,7 +305,7 @@ def _check_accuracy(accuracy: float) -> None:
 
 
 def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
-    """Energies by the kernel mp2_energy, which forms products, denominators and sums."""
+    """Energies from the kernel mp2_energy, which forms products, denominators and sums."""
     plans = [_pairs.planned(engine, *pair, digits, memory) for pair in _pairings(spins)]
     cores = _pairs.shared(engine, plans)
     return _total(tuple(Channel(*_pairs.energies(cores, plan), None) for plan in plans))
@@ -321,7 +321,7 @@ def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.nd
 def _errors(
     left: Spin, right: Spin, direct: np.ndarray, exchange: np.ndarray | None, pairs: np.ndarray, samples: int = SAMPLES
 ) -> np.ndarray:
-    """Recompute a few random ones of ``pairs`` (n, 2): errors (samples, 2) of direct and exchange energies."""
+    """Recompute a random sample of ``pairs`` (n, 2): errors (samples, 2) of direct and exchange energies."""
     chosen = np.random.default_rng().permutation(pairs)[:samples]
     errors = np.zeros((len(chosen), 2))
     for error, (i, j) in zip(errors, chosen, strict=True):
@@ -337,7 +337,7 @@ def _errors(
     "matmul", lambda b, spins, *_: (4.0 * SAMPLES * len(_pairings(spins)) * b.shape[1] ** 2 * b.shape[2], (((), REAL),))
 )
 def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> float:
-    """What the total errs by at most, in Hartree, by sampled pairs; ``b`` are integrals of one spin."""
+    """The largest error of the total in Hartree, estimated from sampled pairs; ``b`` are integrals of one spin."""
     found = 0.0
     for errors, channel in _sampled(spins, result):  # weights as in ``_total``
         weights = (2.0, -1.0) if len(spins) == 1 else (1.0, 0.0) if channel.exchange is None else (0.5, -0.5)
@@ -347,10 +347,10 @@ def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> f
 
 
 def _extrapolated(samples: int, total: float, squares: float, pairs: int) -> float:
-    """What the error of a sum over all ``pairs`` is at most, by those of a sample: their ``total`` and ``squares``.
+    """The largest error of a sum over all ``pairs``, from the errors of a sample: their ``total`` and ``squares``.
 
-    The mean of the sample, as far as it is significant, counts for each pair; its size as of independent errors, of
-    which those of ij and ji are one.
+    The significant part of the sample's mean is multiplied by the number of pairs. The root mean square is treated as
+    the size of independent errors, except that ij and ji have the same error.
     """
     mean, size = abs(float(total)) / samples, float(squares / samples) ** 0.5
     spread = max(size**2 - mean**2, 0.0) ** 0.5
@@ -378,7 +378,7 @@ def dfmp2_energy(
     eps_occ, eps_vir : (nocc,) and (nvir,) array_like, or a pair of each
         Energies of the occupied and of the virtual orbitals in Hartree.
     memory : float, optional
-        Bytes of workspace. `b`, its copy if it is not C-contiguous float64, and the amplitudes take memory beside it.
+        Bytes of workspace. `b`, its copy if it is not C-contiguous float64, and the amplitudes need additional memory.
     with_t2 : bool, optional
         Whether to keep the amplitudes t[i, j, a, b], in ``channels[n].t2`` of the result.
     accuracy : float, optional
@@ -420,7 +420,7 @@ def dfmp2_energy(
 
 
 def _dfmp2_naive(b: Arrays, eps_occ: Arrays, eps_vir: Arrays) -> tuple[float, float]:
-    """Opposite-spin and same-spin energy by the defining sums, for tests: O(nocc^2 nvir^2) memory."""
+    """Opposite-spin and same-spin energy from the defining sums, for tests; needs O(nocc^2 nvir^2) memory."""
 
     def integrals(left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
         (b1, o1, v1), (b2, o2, v2) = left, right

@@ -40,7 +40,7 @@ JK = tuple[np.ndarray | None, np.ndarray | None]
 
 
 def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...] | None]:
-    """Integrals, densities (n, nao, nao) and the orbitals of each density; the errors that `build_jk_df` raises."""
+    """Integrals, densities (n, nao, nao) and the orbitals of each density; raises the errors of `build_jk_df`."""
     expected = "(naux, nao, nao) or (naux, nao (nao + 1) / 2)"
     b = real_array("b", b, expected, 2, 3)
     nao = _triangle(b.shape[1]) if b.ndim == 2 else b.shape[2]
@@ -68,7 +68,7 @@ def _exchange(
 ) -> np.ndarray:  # fmt: skip
     """K of each density, (n, nao, nao): the sum over L of B_L D B_L.
 
-    With orbitals, D = C C^T, each term is (B_L C) (B_L C)^T, which takes nao / nocc times less work.
+    With orbitals, D = C C^T, each term is (B_L C) (B_L C)^T, which needs nao / nocc times fewer operations.
     """
     nao = densities.shape[-1]
     k = np.zeros_like(densities)
@@ -97,10 +97,10 @@ class FittedMatrices(Problem):
     with_j: bool
     memory: float
     shape: tuple[int, ...]  # of both results
-    missing: int | None = None  # what is returned in the place of J if it is not asked for
+    missing: int | None = None  # returned in place of J if the caller does not want J
 
     def run(self, engine: Engine) -> Any:
-        """J and K by kernels, with what they err by; or by products, with J by the host."""
+        """J, K and their error from kernels; otherwise K from products on the engine and J from the host."""
         b, densities = self.b, self.densities
         guards.finite(densities, *(self.sets or ()))
         found = _fitted.by_kernels(engine, b, densities, self.sets, self.with_j, self.memory)
@@ -115,7 +115,7 @@ class FittedMatrices(Problem):
         return j, k
 
     def error(self, result: Any) -> float:
-        """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; J is the host's. Or what was found."""
+        """The kernels' own error, or |K w - sum over L of B_L D B_L w| for random signs w, relative to the norms."""
         if isinstance(result, _fitted.Matrices):
             return result.wrong
         b, densities = self.b, self.densities
@@ -139,7 +139,7 @@ def _prepare(
     if b.size == 0 or densities.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
     if not with_k:
-        raise Unsupported(Reason.MEMORY_BOUND, "Coulomb alone passes twice over the integrals: 4 flop/byte at best")
+        raise Unsupported(Reason.MEMORY_BOUND, "J alone reads the integrals twice: 4 flop/byte at best")
     naux, nao = len(b), densities.shape[-1]
     stack_size(nao, COPIES, memory)  # ValueError if not one matrix fits
     widths = [nao] * len(densities) if sets is None else [c.shape[1] for c in sets]
@@ -172,17 +172,17 @@ def build_jk_df(
     dm : (nao, nao) or (n, nao, nao) array_like
         Real density matrices, symmetric or not. They are converted to float64.
     orbitals : (nao, nocc) array_like, or a sequence of n of them, optional
-        C with dm = C C^T for each density. With them K takes nao / nocc times less work.
+        C with dm = C C^T for each density. With them K needs nao / nocc times fewer operations.
     with_j, with_k : bool, optional
         Which of the two matrices to compute.
     memory : float, optional
-        Bytes of workspace for K. `b` and the results take memory beside it.
+        Bytes of workspace for K. `b` and the results need additional memory.
 
     Returns
     -------
     j, k : ndarray of the shape of `dm`, or None
         J[m, n] = sum over rs of (mn|rs) dm[s, r] and K[m, n] = sum over rs of (mr|sn) dm[r, s], float64, in Hartree.
-        None stands for a matrix that was not asked for.
+        None stands for a matrix that was not requested.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def build_jk_df(
 
 
 def _build_jk_df_naive(b: np.ndarray, dm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """J and K by the defining sums over all four-index integrals, for tests."""
+    """J and K from the defining sums over all four-index integrals, for tests."""
     full = unpacked(b)
     eri = np.einsum("Lmn,Lrs->mnrs", full, full)
     return np.einsum("mnrs,...sr->...mn", eri, dm), np.einsum("mrsn,...rs->...mn", eri, dm)

@@ -1,4 +1,4 @@
-"""precision="mixed": the first cycles of an SCF with density-fitted J and K in float32, and all later ones matched."""
+"""precision="mixed": float32 J and K in the first cycles of a density-fitted SCF, matched precision in later ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from trnpy._settings.policy import current_policy, policy
 
-# Root mean square of the orbital gradient, in Hartree, down to which cycles are in float32. Errors of J and K in it
-# change the gradient by some 1e-6: a smaller limit would gain few cycles, and near that value none would pass it.
+# Root mean square of the orbital gradient, in Hartree, down to which cycles are in float32. float32 errors of J and K
+# change the gradient by about 1e-6: a smaller limit would gain few cycles, and near that value no cycle would reach it.
 ROUGH = 1e-3
 _early: ContextVar[bool] = ContextVar("trnpy_early_cycle", default=False)
 
@@ -23,12 +23,12 @@ def early_precision() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def mixed(mf: Any) -> Iterator[None]:
-    """A block that converges ``mf``; under precision="mixed" its early cycles take float32.
+    """A block that converges ``mf``; under precision="mixed" its early cycles use float32.
 
-    PySCF asks ``mf.check_convergence`` after each cycle: no early one is taken for converged. It gets its own criterion
-    back with the first matched cycle. At least half of ``max_cycle`` are matched.
+    PySCF calls ``mf.check_convergence`` after each cycle; no early cycle counts as converged. The first matched cycle
+    restores PySCF's own criterion. At least half of ``max_cycle`` are matched.
     """
-    # With ``direct_scf`` later cycles add to the J and K of early ones; a single cycle has to be matched.
+    # With ``direct_scf`` later cycles add to the J and K of early ones; if there is one cycle only, it must be matched.
     if current_policy().precision != "mixed" or _early.get() or mf.direct_scf or mf.max_cycle < 2:
         yield
         return
@@ -38,7 +38,7 @@ def mixed(mf: Any) -> Iterator[None]:
             end()
         return False
 
-    own = {name: value for name, value in vars(mf).items() if name == "check_convergence"}  # else it is the class's
+    own = {name: value for name, value in vars(mf).items() if name == "check_convergence"}  # else the class defines it
 
     def end() -> None:
         _early.set(False)

@@ -25,7 +25,7 @@ def prepare_jk(
     dfobj: Any, dm: Any, hermi: Any = 0, with_j: Any = True, with_k: Any = True, direct_scf_tol: Any = 1e-13
 ) -> Problem:
     if not with_k:
-        raise Unsupported(Reason.MEMORY_BOUND, "Coulomb alone passes twice over the integrals")
+        raise Unsupported(Reason.MEMORY_BOUND, "J alone reads the integrals twice")
     b = dfobj._cderi
     if type(dfobj) is not df.DF or not isinstance(b, np.ndarray):
         raise Unsupported(Reason.LAYOUT, f"integrals of {type(dfobj).__name__} are not in memory, or not computed yet")
@@ -50,7 +50,7 @@ def occupied(dm: Any) -> list[np.ndarray] | None:
         c, occupations = c[None], occupations[None]
     if len(c) != (len(dm) if np.ndim(dm) == 3 else 1):
         return None
-    # PySCF, too, leaves out negative occupations: its K is then not that of ``dm``, which the check of K refuses.
+    # PySCF also leaves out negative occupations. Its K then differs from the K of ``dm``, so the check of K rejects it.
     return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
 
 
@@ -72,7 +72,7 @@ def prepare_mp2(
 
 
 def arguments_of(mp: Any, eris: Any, with_t2: bool) -> tuple[tuple[Any, Any, Any], float]:
-    """Integrals and orbital energies as `dfmp2_energy` takes them, and enough workspace; Unsupported if PySCF's own."""
+    """Integrals, orbital energies and workspace for `dfmp2_energy`; Unsupported if PySCF must compute the call."""
     unrestricted = isinstance(mp, dfump2.DFUMP2)
     integrals = list(eris.ovL) if unrestricted else [eris.ovL]
     if not all(isinstance(b, np.ndarray) for b in integrals):
@@ -94,7 +94,7 @@ def delivered(energy: pairs.MP2Energy, with_t2: bool) -> tuple[Any, Any]:
 
 
 def short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
-    """Whether PySCF would refuse to keep the amplitudes: then PySCF is called, which raises its own error."""
+    """Whether PySCF would refuse to keep the amplitudes; PySCF is then called and raises its own error."""
     of_pairs = np.outer(eris.nocc, eris.nvir).diagonal() if unrestricted else np.array([eris.nocc * eris.nvir])
     amplitudes = np.triu(np.outer(of_pairs, of_pairs)).sum() * REAL.itemsize if with_t2 else 0
     return bool(mp.max_memory - lib.current_memory()[0] < amplitudes / 1e6)
@@ -125,7 +125,7 @@ def _transformed(init_amps: Callable[..., Any]) -> Callable[..., Any]:
 def _built(get_jk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_jk)
     def call(self: Any, dm: Any, hermi: Any = 1, with_j: Any = True, with_k: Any = True, *rest: Any, **o: Any) -> Any:
-        omega = rest[1] if len(rest) > 1 else o.get("omega")  # its integrals are of another object
+        omega = rest[1] if len(rest) > 1 else o.get("omega")  # with omega another object has the integrals
         if with_k and self._cderi is None and omega is None:
             self.build()
         with early_precision():
@@ -141,16 +141,16 @@ WRAPPED = (
 
 
 class _Methods:
-    """How many patches have integrals made first, and PySCF's own methods."""
+    """The number of active `integrals_first` patches, and PySCF's own methods."""
 
     users = 0
     originals: tuple[Any, ...] = ()
 
 
 def integrals_first() -> None:
-    """Have PySCF's methods make integrals before the functions of `rows` need them, which then see them as arguments.
+    """Make PySCF's methods compute integrals before they call the functions of `rows`, which receive them as arguments.
 
-    PySCF makes them inside these functions, at the same moment. Once for each `integrals_inside`.
+    Unpatched PySCF computes them inside these functions, at the same moment. Each call needs one `integrals_inside`.
     """
     _Methods.users += 1
     if _Methods.users == 1:

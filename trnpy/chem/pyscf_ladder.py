@@ -45,11 +45,11 @@ def _check(mycc: Any, out: Any) -> None:
     if np.ndim(mycc.nocc):
         raise Unsupported(Reason.PARAM, "orbitals that depend on the spin: (ac|bd) is not (bd|ac)")
     if out is not None:
-        raise Unsupported(Reason.PARAM, "a call that gives the memory of its result")
+        raise Unsupported(Reason.PARAM, "a call with memory for its result")
 
 
 def _buffer(mycc: Any, stored: Any) -> np.ndarray:
-    """Memory for integrals of a file: the same in each call, so that a device knows them again."""
+    """Memory for the integrals of a file: the same in each call, so that a device-resident copy is found again."""
     kept = vars(mycc).get("_trnpy_fitted")
     if kept is None or kept[0] is not stored:
         kept = mycc._trnpy_fitted = stored, np.empty(stored.shape)
@@ -58,9 +58,9 @@ def _buffer(mycc: Any, stored: Any) -> np.ndarray:
 
 
 def _covers(prepare: Callable[..., Problem]) -> Callable[[tuple[Any, ...], dict[str, Any]], bool]:
-    """Whether a call is for the row: if it is prepared, and its integrals fit the device.
+    """Whether the row computes a call: ``prepare`` succeeds, and the integrals fit in the device's memory.
 
-    Of all others PySCF's products of blocks are accelerated one by one, which send integrals in each call.
+    In all other calls PySCF's products of blocks are accelerated one by one, and send integrals in each call.
     """
 
     def covers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from trnpy.chem.pyscf_patch import patched_pyscf
 
 
 class _Accelerated:
-    """A class that ``accelerate`` puts in front of an object's class, as PySCF does with its own mixins."""
+    """A class that ``accelerate`` puts in front of an object's class, like PySCF's own mixins."""
 
     __name_mixin__ = ""  # PySCF prints the name of the object's class without an addition
 
@@ -38,7 +38,7 @@ class _Accelerated:
 
 @record(eq=False)
 class _Unread:
-    """Amplitudes that have not been computed: what `dfmp2_energy` needs for them."""
+    """The arguments of `dfmp2_energy` for amplitudes that have not been computed yet."""
 
     arguments: tuple[Any, Any, Any]
     memory: float
@@ -50,7 +50,7 @@ class _Unread:
 class AcceleratedDFMP2(_Accelerated):
     """PySCF's DF-MP2 with energy and amplitudes from `dfmp2_energy`.
 
-    ``run()`` returns no amplitudes. Where a device computes the energy, they are computed when ``t2`` is read.
+    ``run()`` returns no amplitudes. If a device computes the energy, they are computed when ``t2`` is read.
     """
 
     _trnpy_run = False  # whether ``run`` calls ``kernel``
@@ -64,7 +64,7 @@ class AcceleratedDFMP2(_Accelerated):
 
     @property
     def t2(self) -> Any:
-        """Amplitudes, as PySCF has them."""
+        """Amplitudes in PySCF's form."""
         found = vars(self).get("t2")
         if isinstance(found, _Unread) and not self._trnpy_run:  # ``kernel`` returns it to ``run``, which drops it
             found = vars(self)["t2"] = found.computed()
@@ -85,7 +85,7 @@ class AcceleratedDFMP2(_Accelerated):
             arguments, memory = arguments_of(mp, eris, with_t2)
         except Unsupported:
             return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
-        # PySCF's iterations of orbitals that are not converged read the amplitudes at once.
+        # If the orbitals are not converged, PySCF iterates and reads the amplitudes at once.
         later = with_t2 and self._trnpy_run and mp._scf.converged
         if later and explain(dfmp2_energy, *arguments, memory=memory).on_device:
             return delivered(dfmp2_energy(*arguments, memory=memory), False)[0], _Unread(arguments, memory)
@@ -93,7 +93,7 @@ class AcceleratedDFMP2(_Accelerated):
 
 
 class AcceleratedSCF(_Accelerated):
-    """PySCF's SCF with eigenproblems by the rows of trnpy."""
+    """PySCF's SCF with eigenproblems in trnpy's accelerated functions."""
 
     def eig(self, *args: Any, **kwargs: Any) -> Any:
         with patched_pyscf(EIGENPROBLEMS):
@@ -101,7 +101,7 @@ class AcceleratedSCF(_Accelerated):
 
 
 class AcceleratedDFSCF(AcceleratedSCF):
-    """PySCF's density-fitted SCF with J and K from `build_jk_df`, and eigenproblems by the rows of trnpy."""
+    """PySCF's density-fitted SCF with J and K from `build_jk_df`, and eigenproblems in accelerated functions."""
 
     _trnpy_unpacked: tuple[np.ndarray, np.ndarray] | None = None  # packed triangles, and the matrices made of them
 
@@ -133,17 +133,17 @@ class AcceleratedDFSCF(AcceleratedSCF):
         return build_jk_df(whole, plain, with_j=with_j, **options)
 
     def _unpacked(self, b: np.ndarray, mf: Any) -> np.ndarray:
-        """The matrices of the triangles ``b``, or ``b`` itself if they take more than half the free memory.
+        """The matrices of the triangles ``b``, or ``b`` itself if the matrices need more than half the free memory.
 
         They are kept from one iteration to the next.
         """
         if self._trnpy_unpacked is None or self._trnpy_unpacked[0] is not b:
             self._trnpy_unpacked = None
             free = (mf.max_memory - lib.current_memory()[0]) * 1e6
-            if 2 * b.nbytes > free / 2:  # the matrices take about twice the bytes of the triangles
+            if 2 * b.nbytes > free / 2:  # the matrices have about twice the bytes of the triangles
                 return b
             self._trnpy_unpacked = b, lib.unpack_tril(b)
-            self._trnpy_unpacked[1].flags.writeable = False  # nobody else has it: a device need not compare it
+            self._trnpy_unpacked[1].flags.writeable = False  # no other reference: a device need not compare it
         return self._trnpy_unpacked[1]
 
 
@@ -185,7 +185,7 @@ class AcceleratedCCSD(AcceleratedMP2):
 
 
 EIGENPROBLEMS = frozenset({"scipy.linalg.eigh", "pyscf.scf.hf.eig"})
-KINDS = (  # PySCF's classes, and the class put in front of theirs; the first row that fits an object counts
+KINDS = (  # PySCF's classes, and the class put in front of an object's class; the first match is used
     ((dfmp2.DFRMP2, dfump2.DFUMP2), AcceleratedDFMP2),
     (df_jk._DFHF, AcceleratedDFSCF),
     (scf.hf.SCF, AcceleratedSCF),
@@ -249,7 +249,7 @@ def accelerate(method: Any) -> Any:
 def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: int, spin: int) -> Any:
     """A PySCF molecule of ``atoms`` at positions in Angstrom; ValueError, in one line, if PySCF cannot make it."""
     for symbol, _ in atoms:
-        if symbol.capitalize() not in ELEMENTS[1:]:  # ELEMENTS[0] is the ghost atom, for which PySCF takes most words
+        if symbol.capitalize() not in ELEMENTS[1:]:  # ELEMENTS[0] is the ghost atom; PySCF accepts most words as one
             raise ValueError(f"{symbol!r}: expected the symbol of an element")
     if not basis.strip():
         raise ValueError(f"basis {basis!r}: expected the name of a basis set, such as cc-pvdz")

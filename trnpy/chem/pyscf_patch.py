@@ -1,7 +1,7 @@
-"""Rows for the functions through which PySCF multiplies and diagonalises, and the patch that puts them in place.
+"""Rows for the functions with which PySCF multiplies and diagonalises, and the patch that installs them.
 
-PySCF calls BLAS through ctypes (``lib.dot``, ``lib.ddot``, ...), so that a patch of NumPy and SciPy alone does not
-reach most of its work.
+PySCF calls BLAS through ctypes (``lib.dot``, ``lib.ddot``, ...), so a patch of NumPy and SciPy alone does not reach
+most of its work.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ GEMM = ("mk", "kn"), "mn"  # labels of a product of two matrices
 
 @record(kw_only=True)
 class Update(Problem):
-    """``target := alpha product + beta target``, as in BLAS's gemm; without a target, a new array."""
+    """``target := alpha product + beta target``, like BLAS's gemm; without a target, a new array."""
 
     plan: Plan
     alpha: Any
     beta: Any = 0
     target: np.ndarray | None = None
-    returned: Any = None  # what the call returns: ``target``, or the array of which ``target`` is a block
+    returned: Any = None  # the call's return value: ``target``, or the array of which ``target`` is a block
 
     @property
     def product(self) -> Contraction:
@@ -77,7 +77,7 @@ class Update(Problem):
 def _updated(
     product: Contraction, shape: tuple[int, ...], alpha: Any, beta: Any, target: Any, returned: Any = None
 ) -> Problem:
-    """``product``, of ``shape``, with its `Update`; Unsupported if a factor would change the dtype."""
+    """``product`` of ``shape`` with its `Update`; Unsupported if a factor would change the dtype."""
     for factor in (alpha, beta):
         known = isinstance(factor, (int, float, complex, np.number))
         if not known or np.result_type(product.dtype, factor) != product.dtype:
@@ -168,7 +168,7 @@ def prepare_dgemm(
 
 
 def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -> np.ndarray:
-    """The block of ``whole`` that starts at element ``offset``; ``shape`` is that after transposing for "T"."""
+    """The block of ``whole`` that starts at element ``offset``; ``shape`` is its shape after transposing for "T"."""
     stored = shape if trans == "N" else shape[::-1]
     if trans not in ("N", "T") or whole.ndim != 2 or not whole.flags.c_contiguous:
         raise Unsupported(Reason.LAYOUT, f"operand of shape {whole.shape}, transposition {trans!r}")
@@ -186,7 +186,7 @@ def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -
 def _contraction(
     scripts: Any, tensors: Sequence[Any], alpha: Any = 1, beta: Any = 0, out: Any = None, optimize: Any = None
 ) -> Problem:
-    """A contraction of PySCF. With ``optimize=None`` it has two operands and PySCF calls gemm where it can."""
+    """A contraction of PySCF. With ``optimize=None`` it has two operands and PySCF calls gemm if it can."""
     if not isinstance(scripts, str):
         raise Unsupported(Reason.PARAM, f"subscripts {scripts!r}")
     inputs, output, arrays = grammar.parse((scripts, *map(_plain, tensors)))
@@ -203,9 +203,9 @@ def _contraction(
 
 
 def _by_gemm(inputs: Sequence[str], output: str, arrays: Sequence[Any]) -> bool:
-    """Whether ``lib.contract`` computes it as one matrix product.
+    """Whether ``lib.contract`` computes a contraction as one matrix product.
 
-    It does if the operands are large, every label occurs twice, and each operand has summed labels and others.
+    It does so if the operands are large, every label occurs twice, and each operand has summed labels and others.
     """
     a, b = map(set, inputs)
     labels = "".join(inputs) + output
@@ -225,7 +225,7 @@ def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
     stretched = "..." in scripts  # PySCF passes these on to NumPy, with all options
     if len(tensors) == 2 and not stretched and "_contract" not in kwargs:
         return prepare_contract(scripts, *tensors, **kwargs)
-    # With three or more operands PySCF ignores alpha, beta and out; then the call is PySCF's.
+    # With three or more operands PySCF ignores alpha, beta and out; PySCF then computes the call.
     if refused := kwargs.keys() - ({"optimize", "alpha", "beta", "out"} if stretched else {"optimize"}):
         raise Unsupported(Reason.PARAM, f"options {', '.join(sorted(refused))}")
     return _contraction(scripts, tensors, **{"optimize": not stretched, **kwargs})
@@ -252,7 +252,7 @@ def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
 
 
 def _row(name: str, prepare: Callable[..., Problem]) -> Op:
-    contracts = name in ("contract", "einsum")  # of which PySCF and NumPy loop over some
+    contracts = name in ("contract", "einsum")  # PySCF and NumPy compute some of these in loops
     return Op(
         f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, small=_rows.SMALL,
         kind=kind_of if contracts else None,
@@ -278,7 +278,7 @@ def rows() -> Mapping[str, Op]:
 
 @record(frozen=True, eq=False)
 class PyscfPatch:
-    """One ``patch_pyscf()``; leaving its ``with`` block, or ``undo()``, takes it back."""
+    """One ``patch_pyscf()``; leaving its ``with`` block, or ``undo()``, removes it."""
 
     patches: tuple[patch.Patch, ...]
 
@@ -289,7 +289,7 @@ class PyscfPatch:
         self.undo()
 
     def undo(self) -> None:
-        """Take this patch back; RuntimeError when that has been done."""
+        """Remove this patch; RuntimeError if it has been removed already."""
         with patch._here.lock:
             for p in reversed(self.patches):
                 p.undo()
@@ -307,12 +307,12 @@ def patch_pyscf() -> PyscfPatch:
     Returns
     -------
     PyscfPatch
-        A context manager: leaving its block, or ``undo()``, takes the patch back. So does `unpatch_pyscf`.
+        A context manager: leaving its block, or ``undo()``, removes the patch. So does `unpatch_pyscf`.
 
     Notes
     -----
-    Each patch is undone by itself; the original functions are back after the last. Names that modules imported before
-    the patch, or while it was in force, are patched and put back as well. If the installed PySCF is not a tested
+    Patches can be nested; removing the last one restores the original functions. Names that modules imported before
+    the patch, or while it was in force, are patched and restored as well. If the installed PySCF is not a tested
     release, only its calls of NumPy and SciPy are accelerated, with a RuntimeWarning.
 
     Examples
@@ -337,7 +337,7 @@ def patch_pyscf() -> PyscfPatch:
 def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
     """`patch_pyscf` for a block, in this thread or task.
 
-    With ``names`` only these functions are patched, and names that modules imported before stay as they are.
+    With ``names`` only these functions are patched, and names that modules imported earlier are unchanged.
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
     everything = {**dict.fromkeys(patch._select(None)), **ops}
@@ -360,7 +360,7 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
 
 
 def unpatch_pyscf() -> None:
-    """Take back the latest `patch_pyscf`.
+    """Remove the latest `patch_pyscf`.
 
     Raises
     ------
@@ -398,7 +398,7 @@ def _is_tested(version: str) -> bool:
 
 
 def _release() -> None:
-    """Put originals back in modules that were imported while patched and still hold a hook."""
+    """Restore originals in modules that were imported during the patch and still refer to a wrapper."""
     hooks = {id(hook): hook for name, hook in patch._here.hooks.items() if not patch._here.users[name]}
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):

@@ -1,4 +1,4 @@
-"""PySCF's density-fitted methods over the ranks of a program: integrals, DF-MP2, and the methods put in its place."""
+"""PySCF's density-fitted methods over the ranks of a program: integrals, DF-MP2, and the patch of PySCF's methods."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from trnpy.dist._start import comm as process_comm
 from trnpy.dist._start import shared
 
 FACTORS = 3  # matrices (naux, naux) in memory while Coulomb integrals of the auxiliary functions are factored
-SHARE = 0.9  # of PySCF's ``max_memory`` that is not taken yet
+SHARE = 0.9  # of the part of PySCF's ``max_memory`` that is still free
 
 
 class Computed:
-    """Integrals (mn|P), computed when they are read: nothing of them is stored, and `fitted` makes (ia|L) of (ia|P)."""
+    """Integrals (mn|P), which are computed when they are read and never stored; `fitted` turns (ia|P) into (ia|L)."""
 
     unfitted = True
 
@@ -49,13 +49,13 @@ class Computed:
         self._tables = gto.mole.conc_env(
             mol._atm, mol._bas, mol._env, *(getattr(fit.auxmol, n) for n in ("_atm", "_bas", "_env"))
         )
-        self._factor: tuple[np.ndarray, bool] = np.empty((0, 0)), True  # and whether it is triangular
+        self._factor: tuple[np.ndarray, bool] = np.empty((0, 0)), True  # the factor, and whether it is triangular
 
     def rows(self, first: int, last: int) -> np.ndarray:
         return np.asarray(lib.unpack_tril(self.triangles(first, last)))
 
     def triangles(self, first: int, last: int) -> np.ndarray:
-        if first == last:  # of a rank beyond the shells
+        if first == last:  # there are more ranks than shells
             return np.empty((0, self._fit.mol.nao * (self._fit.mol.nao + 1) // 2))
         nbas, starts = self._fit.mol.nbas, self.edges
         shells = (0, nbas, 0, nbas, nbas + starts.index(first), nbas + starts.index(last))
@@ -74,7 +74,7 @@ class Computed:
         coulomb = fill_2c2e(self._fit.mol, self._fit.auxmol)
         try:
             self._factor = lapack.cholesky(coulomb, lower=True, overwrite_a=True), True
-        except lapack.LinAlgError:  # as PySCF does
+        except lapack.LinAlgError:  # like PySCF
             e, u = lapack.eigh(fill_2c2e(self._fit.mol, self._fit.auxmol))
             kept = abs(e) > dfmp2.THRESH_LINDEP
             self._factor = (u[:, kept] * e[kept] ** -0.5) @ u[:, kept].T, False
@@ -87,7 +87,7 @@ class Computed:
 
 
 class Stored:
-    """Fitted integrals (mn|L) that PySCF has in memory or in a file, of which each rank reads its own range."""
+    """Fitted integrals (mn|L) that PySCF has in memory or in a file; each rank reads its own range."""
 
     unfitted = False
 
@@ -103,7 +103,7 @@ class Stored:
         with df.addons.load(self._fit._cderi, self._fit._dataname) as found:
             if isinstance(found, np.ndarray) or hasattr(found, "dtype"):
                 return np.array(found[first:last])
-            # Columns in datasets beside each other.
+            # Several datasets, each with a range of columns.
             return np.hstack([found[str(n)][first:last] for n in range(len(found))])
 
     def check(self, memory: float) -> None:
@@ -128,9 +128,9 @@ def _together(comm: Communicator, what: str, fit: Any) -> None:
 
 
 class OverRanks:
-    """What ``ao2mo`` of a DF-MP2 object returns: the integrals (ia|L) of the orbitals of this rank."""
+    """The result of ``ao2mo`` of a DF-MP2 object: the integrals (ia|L) of the orbitals of this rank."""
 
-    ovL: Any = (None,)  # PySCF's name for all of them, which no rank has
+    ovL: Any = (None,)  # PySCF's name for the integrals of all orbitals, which no rank has
 
     def __init__(self, method: Any, memory: float | None = None, mo_coeff: Any = None) -> None:
         self.comm = process_comm()
@@ -156,7 +156,7 @@ class OverRanks:
         return _ranks.energy(self.share, self.orbitals, self.comm, self.memory, kept, with_t2)
 
     def digest(self) -> str:
-        """Of all that energies depend on."""
+        """A digest of everything that the energies depend on."""
         fit = self._integrals._fit
         found = _hash(fit.mol, *([fit.auxmol] if fit.auxmol is not None else []))
         o = self.orbitals
@@ -170,7 +170,7 @@ def _hash(*molecules: Any) -> Any:
     for mol in molecules:
         found.update(repr((mol.nelectron, mol.spin, mol.omega)).encode() + mol.atom_coords().tobytes())
         found.update(mol.atom_charges().tobytes())
-        for shell in range(mol.nbas):  # PySCF's own tables have them in another order in each process
+        for shell in range(mol.nbas):  # the order in PySCF's own tables differs from process to process
             found.update(repr((mol.bas_atom(shell), mol.bas_angular(shell))).encode())
             found.update(mol.bas_exp(shell).tobytes() + mol.bas_ctr_coeff(shell).tobytes())
     return found
@@ -190,7 +190,7 @@ def _orbitals(method: Any, mo_coeff: Any) -> _ranks.Orbitals:
     )
 
 
-STATE = "converged", "e_tot", "mo_coeff", "mo_energy", "mo_occ"  # what MP2 reads of a mean field
+STATE = "converged", "e_tot", "mo_coeff", "mo_energy", "mo_occ"  # the attributes of a mean field that MP2 reads
 
 
 def converge(mf: Any, memory: float, checkpoint: Path | None) -> None:
@@ -215,7 +215,7 @@ def converge(mf: Any, memory: float, checkpoint: Path | None) -> None:
 
 
 def _kept_density(mf: Any, path: Path, digest: np.ndarray) -> np.ndarray | None:
-    """The density of a run that was killed, if there is one; from now on ``mf`` keeps its own now and then."""
+    """The stored density of a killed run, if there is one; from now on ``mf`` stores its own at intervals."""
     written = time.monotonic()
 
     def keep(local: dict[str, Any]) -> None:
@@ -229,7 +229,7 @@ def _kept_density(mf: Any, path: Path, digest: np.ndarray) -> np.ndarray | None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has taken."""
+    """The peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -245,7 +245,7 @@ def _ao2mo(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sizes(method: Any) -> list[int]:
-    """Numbers of occupied and of virtual orbitals, those of the spin with most."""
+    """Numbers of occupied and of virtual orbitals, for each the larger of the two spins."""
     occupied, virtual = np.max(method.nocc), np.max(np.subtract(method.nmo, method.nocc))
     return [int(occupied), int(virtual)]
 
@@ -276,7 +276,7 @@ def _get_jk(original: Callable[..., Any]) -> Callable[..., Any]:
         held = None if comm is None else _held(self, comm)
         if comm is None or held is None:
             return original(self, dm, hermi, with_j, with_k, direct_scf_tol, omega)
-        orbitals = occupied(dm) if comm.rank == 0 else None  # what differs by a rounding must not differ by rank
+        orbitals = occupied(dm) if comm.rank == 0 else None  # rounding must not make the orbitals differ by rank
         widths = comm.bcast(np.array([-1] if orbitals is None else [c.shape[1] for c in orbitals]))
         if widths[0] >= 0:
             orbitals = [comm.bcast(None if orbitals is None else orbitals[n]) for n in range(len(widths))]
@@ -288,7 +288,7 @@ def _get_jk(original: Callable[..., Any]) -> Callable[..., Any]:
 def _held(fit: Any, comm: Communicator) -> Any:
     """A key, this rank's integrals, their matrices if these fit half the free memory, and leaves; kept with ``fit``.
 
-    None if a rank has no room for its part.
+    None if a rank has no room for its shard.
     """
     reproducible = current_policy().reproducible
     key = fit.mol._env.tobytes(), str(fit.auxbasis), id(fit._cderi), reproducible
@@ -308,7 +308,7 @@ def _held(fit: Any, comm: Communicator) -> Any:
 
 
 def take_over() -> Callable[[], None]:
-    """Have PySCF's DF-MP2, J and K run over ranks, in a program that knows nothing of them; returns what undoes it."""
+    """Patch PySCF's DF-MP2, J and K to run over ranks in an unchanged program; returns a function that undoes it."""
     changed = [
         (kind, name, vars(kind)[name], wrapped)
         for kind in (dfmp2.DFRMP2, dfump2.DFUMP2)

@@ -34,12 +34,12 @@ from trnpy.chem._rows import (
     row,
 )
 
-ROWS = 256  # of one product: enough for BLAS to be fast, few enough that rows of similar bounds keep the same columns
+ROWS = 256  # in one product: enough for BLAS to be fast, few enough that rows of similar bounds keep the same columns
 DIGITS = 7  # of eight bits: as accurate as BLAS unless the elements of a row differ by many orders of magnitude
-KERNEL_ROWS, KERNEL_STEP = 512, 512  # rows of a block of the kernel's result; the least of which columns are multiples
+KERNEL_ROWS, KERNEL_STEP = 512, 512  # rows of a block of the kernel's result; its columns are multiples of KERNEL_STEP
 GRAIN = 16  # padded extents are multiples of this
 WORKSPACE = 6 * 8  # bytes of the host's memory for each element of a that is split into digits
-WORD_BYTES = 8  # of an element on the link
+WORD_BYTES = 8  # of an element in a host-device transfer
 DEVICE_BYTES = 2 * DIGITS + WORD_BYTES  # of device memory for each element of b
 SPLITTER = 2.0**27 + 1  # splits a float64 significand into halves (Dekker, Numer. Math. 18, 224 (1971))
 
@@ -50,12 +50,12 @@ def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     integrals : (nao, nao, nao, nao), (naux, nao, nao) or (naux, nao (nao + 1) / 2) array_like
-        Real integrals: (mn|rs) in Hartree, or density-fitted ones in Hartree^(1/2), in the forms that `ao2mo` takes.
+        Real integrals: (mn|rs) in Hartree, or density-fitted ones in Hartree^(1/2), in the forms that `ao2mo` accepts.
 
     Returns
     -------
     (nao, nao) ndarray
-        float64 square roots of (mn|mn), in Hartree^(1/2), rounded upward so that they are bounds in spite of rounding.
+        float64 square roots of (mn|mn), in Hartree^(1/2), rounded upward so that they remain bounds.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def _exceeds_each(x: np.ndarray, y: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _kept(q_left: np.ndarray, sorted_right: np.ndarray, threshold: float) -> np.ndarray:
-    """For each bound of ``q_left`` how many products with ``sorted_right``, descending, exceed the threshold."""
+    """For each bound of ``q_left`` the number of its products with descending ``sorted_right`` above the threshold."""
     low, high = np.zeros(len(q_left), np.intp), np.full(len(q_left), len(sorted_right), np.intp)
     while (low < high).any():
         middle = (low + high) // 2
@@ -133,7 +133,7 @@ def _kept(q_left: np.ndarray, sorted_right: np.ndarray, threshold: float) -> np.
 
 
 def _exact_product(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x y rounded, and its rounding error exactly (Dekker). x and y are significands, so that nothing overflows."""
+    """x y rounded, and its exact rounding error (Dekker). x and y are significands, so nothing overflows."""
     product = x * y
     (xh, xl), (yh, yl) = _halves(x), _halves(y)
     rest: np.ndarray = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
@@ -172,7 +172,7 @@ def screened_pairs(
     threshold : float
         Finite and not negative, in Hartree.
     memory : float, optional
-        Bytes of workspace. The result takes memory beside it.
+        Bytes of workspace. The result needs additional memory.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def screened_pairs(
 
 
 def _screened_pairs_naive(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> list[tuple[int, int]]:
-    """`screened_pairs` by rational arithmetic, one pair at a time, for tests."""
+    """`screened_pairs` in rational arithmetic, one pair at a time, for tests."""
     from fractions import Fraction
 
     return [
@@ -228,11 +228,11 @@ def _screened(
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a {a.shape} and b {b.shape}: expected (m, k) and (k, n)")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise ValueError("a or b has infs or NaNs: expected finite elements, for which alone a bound can hold")
+        raise ValueError("a or b has infs or NaNs: expected finite elements, which bounds require")
     if (q_left is None) != (q_right is None):
         raise ValueError("one of q_left and q_right is given: expected both or neither")
     if q_left is None:
-        # |a_ij| = sqrt|a_ij| sqrt|a_ij|; the first root is at most that of the row's largest, the second the column's.
+        # |a_ij| = sqrt|a_ij| sqrt|a_ij|. Bound the first root by the largest of the row, the second by the column's.
         size = np.abs(a)
         q_left, q_right = (
             np.nextafter(np.sqrt(size.max(axis, initial=0.0)), np.inf) * (size.max(axis, initial=0.0) > 0)
@@ -245,7 +245,7 @@ def _screened(
 
 
 def _counts(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> np.ndarray:
-    """How many columns each row keeps, both in descending order of bounds: no row keeps more than the one before it."""
+    """The number of columns that each row keeps, descending because both are sorted by descending bounds."""
     return _kept(-np.sort(-q_left), -np.sort(-q_right), threshold).astype(np.int32)
 
 
@@ -257,7 +257,7 @@ def _orders(q_left: np.ndarray, q_right: np.ndarray) -> tuple[np.ndarray, np.nda
 def _staircase(
     a: np.ndarray, b: np.ndarray, orders: tuple[np.ndarray, np.ndarray], counts: np.ndarray, product: Product
 ) -> np.ndarray:
-    """The screened product by dense ones of ROWS rows."""
+    """The screened product as dense products of ROWS rows."""
     rows, columns = orders
     sorted_b, result = b[columns], np.zeros((len(a), b.shape[1]), like=b)
     for start in track(range(0, int(np.count_nonzero(counts)), ROWS), "screened product"):
@@ -272,7 +272,7 @@ def _staircase(
 def _by_kernel(
     engine: Engine, a: np.ndarray, b: np.ndarray, orders: tuple[np.ndarray, np.ndarray], counts: np.ndarray, exact: bool
 ) -> np.ndarray:
-    """The screened product by the kernel schwarz_screened_spmm, one launch for as many rows as fit MEMORY bytes."""
+    """The screened product in the kernel schwarz_screened_spmm; one launch computes the rows that fit MEMORY bytes."""
     result = np.zeros((len(a), b.shape[1]), like=b)
     some = int(np.count_nonzero(counts))
     if not some:
@@ -297,7 +297,7 @@ def _by_kernel(
 
 
 def _launches(counts: np.ndarray, wide: int) -> Iterator[tuple[int, int, int]]:
-    """Rows of each launch and columns of a that they meet: blocks of rows that keep about equally many columns."""
+    """Rows of each launch and the columns of a that they need: blocks of rows that keep about equally many columns."""
     start = 0
     while start < len(counts):
         deep = _depth(int(counts[start]))
@@ -311,14 +311,14 @@ def _launches(counts: np.ndarray, wide: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _depth(k: int) -> int:
-    """``k`` columns rounded up to an extent for which the kernel is compiled: powers of two, and halfway between."""
+    """``k`` columns rounded up to a shape bucket: powers of two, and halfway between."""
     steps = -(-k // KERNEL_STEP)
     half = 1 << max((steps - 1).bit_length() - 2, 0)
     return -(-steps // half) * half * KERNEL_STEP
 
 
 def _padded_extent(n: int) -> int:
-    """``n`` rows or columns rounded up to an extent for which the kernel is compiled."""
+    """``n`` rows or columns rounded up to a shape bucket."""
     return rung(-(-n // GRAIN)) * GRAIN
 
 
@@ -345,7 +345,7 @@ class ScreenedProduct(Problem):
     q_left: np.ndarray
     q_right: np.ndarray
     threshold: float
-    counts: bytes  # of ``_counts``: dry runs are remembered by it
+    counts: bytes  # of ``_counts``: part of the cache key of dry runs
 
     def run(self, engine: Engine) -> np.ndarray:
         a, b = self.arrays
@@ -356,7 +356,7 @@ class ScreenedProduct(Problem):
         return _staircase(a, b, orders, counts, checked_product(engine))
 
     def error(self, result: np.ndarray) -> float:
-        """|C w - A' (B w)| over the norms for random signs w, where A' has the elements that the screening keeps."""
+        """|C w - A' (B w)| for random signs w, relative to the norms; A' has the elements that the screening keeps."""
         a, b = self.arrays
         signs = probe(b.shape[1], REAL)
         exact = np.where(_exceeds(self.q_left, self.q_right, self.threshold), a, 0.0) @ (b @ signs)
@@ -368,7 +368,7 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
     if a.size == 0 or b.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
     counts = _counts(left, right, threshold)
-    widths = counts[::ROWS]  # the columns that each block of rows keeps
+    widths = counts[::ROWS]  # number of columns that each block of rows keeps
     steps = int(np.count_nonzero(widths))
     if not steps:
         raise Unsupported(Reason.VALUE, f"no element exceeds threshold {threshold:g}")
@@ -381,7 +381,7 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
 
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
-    """Whether all of b (k, n) fits one launch, as the kernel requires. `_staircase` has no such limit."""
+    """Whether all of b (k, n) fits in one launch, which the kernel requires. `_staircase` has no such limit."""
     depth = _depth(shape[0])
     elements = depth * _padded_extent(shape[1])
     return (
@@ -429,9 +429,9 @@ def screened_spmm(
 
     Notes
     -----
-    Bounds are compared as real numbers: where they hold, no element larger than the threshold is left out [1]_. Rows
-    are sorted by their bounds and multiplied 256 at a time, each block with the columns that any of its rows keeps. On
-    a device an element is accurate to 2^-52 sqrt(k) times the largest elements of its row of `a` and its column of `b`.
+    Bounds are compared as real numbers: if they hold, no element larger than the threshold is left out [1]_. Rows are
+    sorted by their bounds and multiplied 256 at a time, each block with the columns that any of its rows keeps. On a
+    device an element is accurate to 2^-52 sqrt(k) times the largest elements of its row of `a` and its column of `b`.
 
     References
     ----------
