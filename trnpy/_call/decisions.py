@@ -100,7 +100,7 @@ class Problem:
     @classmethod
     @functools.cache
     def option_names(cls) -> tuple[str, ...]:
-        """The fields that this class adds to those of every problem."""
+        """The names of the fields that this class adds to ``Problem``."""
         return tuple([field.name for field in fields(cls)[len(fields(Problem)) :]])
 
     def outlined(self) -> tuple[Any, ...] | None:

@@ -90,8 +90,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     Parameters
     ----------
     function : callable
-        An accelerated function: one of trnpy's, or a patched NumPy or SciPy function. Or a function of their linear
-        algebra or transforms that has no path on a device: the decision says why.
+        An accelerated function: one of trnpy's, or a patched NumPy or SciPy function. It may also be a linear algebra
+        or transform function of NumPy or SciPy without a device path; the decision then states the reason.
     *args, **kwargs
         Its arguments. Only shapes, dtypes and options are read, and single elements if a faster method on the host
         depends on them. Nothing of the size of the operands is allocated.
@@ -104,7 +104,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     Raises
     ------
     TypeError
-        If `function` is neither.
+        If `function` is none of these.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _plan(
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
-    # Without an engine the modelled seconds matter only to ``explain``, traces and reports.
+    # If there is no engine, only ``explain``, traces and reports need the modelled seconds.
     work = work_of(problem) if recorded or engine is not None else None
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):

@@ -1,4 +1,4 @@
-"""The table of accelerated functions: the one place from which patches, namespaces, docs and tests take their names.
+"""The table of accelerated functions, from which patches, namespaces, docs and tests read their names.
 
 For each module of NumPy or SciPy it lists the modules of trnpy whose ``OPS`` hold the rows, with the functions' names.
 Such a module is imported when one of its rows is needed. Importing one takes 10 ms, all of them 45, and SciPy 300.

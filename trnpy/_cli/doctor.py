@@ -200,7 +200,7 @@ def _faults(engine: Engine | None) -> Iterator[Finding]:
 
 
 def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Findings on compiled kernels, and on environment variables that change what kernels compute."""
+    """Findings on compiled kernels, and on environment variables that change their results."""
     for name in ("neuron", "simulator"):
         for machine in MACHINES:
             found = tuning.load(name, machine)

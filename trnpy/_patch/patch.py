@@ -371,7 +371,8 @@ def patch(
 def patch_namespace(namespace: str) -> None:
     """``patch`` with the rows of an imported module; the first call that needs a row loads it.
 
-    Loading a row imports SciPy, which takes longer than NumPy and which a program with only NumPy does not need.
+    Loading a row imports SciPy. That takes longer than NumPy's own import, and a program with only NumPy does not
+    need it.
     """
     patch_rows({f"{namespace}.{name}": None for name in names_in(namespace)}, False, LIBRARIES, {})
 

@@ -21,7 +21,7 @@ from trnpy._report.units import NONE, Table, basis, duration, modelled, place, q
 from trnpy._report.what_if import Verdict, WhatIf, predicted
 from trnpy._settings.host_rates import machine_id
 
-ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
+ROWS = 300  # lines of the program in the table: a browser sorts this many without delay
 LANE = 40  # height in pixels, the same as in the style sheet
 LANES = 6  # lanes for threads; further threads share the last
 TICK = 7  # height in pixels of calls that are shorter than THINNEST

@@ -14,7 +14,7 @@ from trnpy._report.tally import Tally
 if TYPE_CHECKING:
     from trnpy._engine.health import Health
 
-Event = tuple[float, float, str, str, int]  # start, seconds, kind, what, number of the NeuronCore
+Event = tuple[float, float, str, str, int]  # start, seconds, kind, function and line, number of the NeuronCore
 
 
 @record(frozen=True)

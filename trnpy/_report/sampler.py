@@ -105,7 +105,7 @@ class _Thread:
         """End the thread; returns when it is gone."""
         self.wake.release()
         self.done.acquire()
-        while os.path.exists(f"/proc/self/task/{self.native}"):  # it takes microseconds more
+        while os.path.exists(f"/proc/self/task/{self.native}"):  # the thread ends microseconds later
             time.sleep(1e-4)
 
 
@@ -236,7 +236,7 @@ def _recorded(frame: FrameType) -> bool:
     return outer is not None
 
 
-# --- What a place means -----------------------------------------------------------------------------------------------
+# --- The meaning of a place -------------------------------------------------------------------------------------------
 
 
 def _named(place: Place) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ STEADY = 0.9  # if a call has a processor for a smaller share of its time, other
 # On an idle host a call takes up to this many times its calibrated prediction (python -m benchmarks predictions). If it
 # takes longer, it was disturbed. The verdict should be the same with and without a calibration.
 DISTURBED = 1.2
-DEVICE = "neuron"  # the engine that is a device; all others stand in for one
+DEVICE = "neuron"  # the only engine that is a device
 RETRIED = "host (retried)"
 ROUTED = "host by "
 # Reasons for which a call with a modelled time does not try the device path, or launches nothing on it. Calls with any

@@ -20,8 +20,8 @@ REPEATS = 3  # calls of each workload; the fastest counts, because other load ca
 LEAST_S = 2e-3  # a shorter call is repeated for this many seconds
 TURNS = 4  # at most; they are seconds apart, so that a burst of other work or of the clock affects only one
 AGREEMENT = 1.1  # a workload is settled if the fastest calls of two turns are within this factor
-UNSETTLED = 0.1  # part of all workloads above which the remark mentions those that are not settled
-BUSY = 0.5  # part of the processors above which the remark mentions the load
+UNSETTLED = 0.1  # if a larger share of the workloads is not settled, the remark mentions it
+BUSY = 0.5  # if the load exceeds this share of the processors, the remark mentions it
 
 
 def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:

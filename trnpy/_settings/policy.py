@@ -1,4 +1,4 @@
-"""Settings: read once from TRNPY_* environment variables, changed for a block by ``policy(...)``."""
+"""Settings: read once from TRNPY_* environment variables, changed for a block with ``policy(...)``."""
 
 from __future__ import annotations
 
