@@ -59,7 +59,7 @@ def _transpose(x: Any, **_: Any) -> Outputs:
 
 
 def _name(dtype: np.dtype) -> str:
-    """The name of an operand's dtype; in a dry run two bytes without a type stand for bfloat16."""
+    """The name of an operand's dtype; in a dry run an untyped 2-byte dtype represents bfloat16."""
     return BFLOAT16 if dtype.kind == "V" else dtype.name
 
 

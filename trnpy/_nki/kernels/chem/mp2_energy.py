@@ -104,11 +104,11 @@ def mp2_energy(
 
 
 def _job(a, right, gaps, gaps_right, units, span, k_tiles):
-    """All of SBUF: made once, because a device loop keeps what is allocated in it."""
+    """All of SBUF: allocated once, because a device loop keeps its allocations."""
     digits, k, _ = a.shape
     tiles = (span + TILE - 1) // TILE
     wide = min(span, TILE)
-    padded = tiles * wide  # columns of what traces are made of: every product of one trace is of the same size
+    padded = tiles * wide  # columns of the operands of traces: every product of one trace has the same size
     k_tiles = min(k_tiles, (k + TILE - 1) // TILE)
     panels, rows, stores, works = [], [], [], []
     for _ in range(2 * k_tiles):
@@ -148,13 +148,13 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "total": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "masked": _work(span=wide), "tail": None, "out": None, "row": None, "biases": True,
-        # What spares VectorE: GpSimd of trn1 adds no floating-point tiles.
+        # The engine that relieves VectorE; on trn1 it is VectorE itself, because GpSimd adds no floating-point tiles.
         "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
     }  # fmt: skip
 
 
 def _padded(columns):
-    """Zeros, of which rows of T overwrite the first ``span`` columns."""
+    """Zeros; rows of T overwrite the first ``span`` columns."""
     tile = nl.ndarray((TILE, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
     nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
     return tile
@@ -165,7 +165,7 @@ def _work(span):
 
 
 def _clear(job):
-    """Zeros where sums will not be written, and the total of a table before its first place."""
+    """Set zeros in places that no sum overwrites, and in the total of a table before its first place."""
     for x in (job["sums"], job["parts"], job["total"]):
         nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
 
@@ -177,7 +177,7 @@ def _total(job, index):
 
 
 def _start(job):
-    """PSUM of one loop body, where each trace has a tensor of its own; no rows wait for TensorE."""
+    """PSUM of one loop body, in which each trace has its own tensor; no rows are pending for TensorE."""
     span, wide, banks, traces = job["span"], job["wide"], [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum))
@@ -194,11 +194,11 @@ def _start(job):
 def _square(job, table, sides, t, store, partner, whole, column):
     """One block T of ``span`` rows and columns: its direct sums and, with ``partner``, its exchange.
 
-    ``partner`` holds T or, if ``whole``, the block whose transpose meets all of T.
+    ``partner`` holds T or, if ``whole``, the block whose transpose is multiplied by all of T.
     """
     tiles, at = job["tiles"], (entry(table=table, t=t, row=sides[0]), entry(table=table, t=t, row=sides[1]))
     k, chunk = job["a"].shape[1], job["k_tiles"] * TILE
-    first = k - (k - 1) // chunk * chunk  # the last chunk is a whole one: the energies are computed beside it
+    first = k - (k - 1) // chunk * chunk  # the last chunk is a full one: the energies are computed at the same time
     starts = [(0, first)]
     for k0 in range(first, k, chunk):
         starts.append((k0, chunk))
@@ -275,7 +275,7 @@ def _products(job, r, depth, half, begun, used):
         groups.append((digits, pairs))
     if digits == 1 and not begun:
         nisa.memset(dst=low, value=0.0, engine=nisa.engine.vector)
-    started = [begun, begun or digits == 1]  # whether high and low hold something
+    started = [begun, begun or digits == 1]  # whether high and low hold sums
     for part in groups:
         d, pairs = part
         room = EXACT if d < digits - ROUNDED_GROUPS else len(pairs)
@@ -416,7 +416,7 @@ def _sum(job, work, pairs, kind, place, height):
 
 
 def _trace(job, stationary, moving, kind, begun):
-    """Add a product to one whose diagonal is a sum over columns of elementwise products: exact below 2^24."""
+    """Add a product to a sum whose diagonal sums elementwise products over columns: exact below 2^24."""
     job["traced"][kind] = True
     bank = job["traces"][kind][0 : job["wide"], :]
     nisa.nc_matmul(dst=bank, stationary=stationary, moving=moving, accumulate=begun)

@@ -43,7 +43,7 @@ def check(a, gaps, units, cells, others, b, gaps_b, span, exchange) -> None:  # 
 
 
 def excess(parts: np.ndarray, cells: int) -> float:
-    """How many tolerances the first place of a table is from the sum of the others; up to 1 they are equal.
+    """The distance between the first place of a table and the sum of the others, in tolerances; up to 1 is equal.
 
     The kernel adds ``len(table)`` numbers in float32, each of whose sums is rounded.
     """
@@ -59,7 +59,7 @@ def excess(parts: np.ndarray, cells: int) -> float:
 
 
 def finish(parts: np.ndarray, cells: int) -> np.ndarray:
-    """(cells + others, 2) float64, direct and exchange, of what the kernel returns for ``cells`` and others."""
+    """(cells + others, 2) float64, direct and exchange, from the kernel's result for ``cells`` and others."""
     found = np.delete(parts, [0, cells + 1] if len(parts) > cells + 1 else [0], axis=0)
     d, d_rest, same, same_rest, off, off_rest = found.astype(np.float64).sum(axis=1).T
     return np.stack([d + d_rest, same + same_rest + 2 * (off + off_rest)], axis=1)

@@ -19,12 +19,12 @@ from . import digits_split
 TILE = 128
 WIDTH = 512  # columns of one tile
 WALKS = 2  # to make integers, and to take them apart
-KEY_BITS = 13  # of the significand beside the exponent: a key of 24 bits is exact in float32
+KEY_BITS = 13  # of the significand, in addition to the exponent: a key of 24 bits is exact in float32
 TWO_WORDS = 7  # digits of an integer in two words; more take three or four
 FAINTEST = 128  # the least exponent of a row or column: relative to it subnormal numbers are zero
-FIRST = 2.0**KEY_BITS - 2**6 - 1  # integers reach 0x7f7f...: numbers that begin as it or larger have one bit less
+FIRST = 2.0**KEY_BITS - 2**6 - 1  # integers reach 0x7f7f...: numbers that begin with it or more use one bit less
 HALF = 128.0 * 257.0  # half a digit at two places
-ABOVE = 1.0 + 2.0**-8  # more than is lost of the largest number and rounded up in a quotient by it
+ABOVE = 1.0 + 2.0**-8  # exceeds the truncation of the largest number and the rounding of a quotient by it
 BIAS = 127.0  # of exponents of bfloat16, whose significands have seven bits
 FAINT = 67.0 * 128.0  # bfloat16's pattern of 2^-60
 MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
@@ -126,7 +126,7 @@ def _key(source, key, size):
 
 
 def _column_keys(job, at):
-    """Take 128 rows into the largest keys of columns, of each partition."""
+    """Update the largest keys of columns, for each partition, with 128 rows."""
     for index in range((job["columns"] + WIDTH - 1) // WIDTH):
         first, size, source, key = _chunk(job=job, at=at, index=index)
         _key(source=source, key=key, size=size)
@@ -137,7 +137,7 @@ def _column_keys(job, at):
 def _column_tops(job):
     """The exponents of columns on every partition, (128, C); TensorE turns keys, which float32 holds exactly.
 
-    The largest keys of each partition become what magnitudes of columns are multiplied by.
+    The largest keys of each partition become the factors of the magnitudes of columns.
     """
     columns, largest = job["columns"], job["largest"]
     whole = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
@@ -269,7 +269,7 @@ def _words(job, place, source, shift):
     size, top, lower = place["size"], place["top"], source[:, 0 : 2 * place["size"] : 2]
     upper, part, over = source[:, 1 : 2 * size : 2], _tile(job=job, columns=size), _tile(job=job, columns=size)
     nisa.tensor_scalar(dst=part, data=upper, op0=nl.right_shift, operand0=20, op1=nl.bitwise_and, operand1=2047)
-    farthest = 32.0 * job["words"].shape[0] - 1.0  # a shift by it leaves nothing
+    farthest = 32.0 * job["words"].shape[0] - 1.0  # a shift by it gives zero
     if job["by_columns"] == None:  # noqa: E711
         nisa.tensor_scalar(
             dst=shift, data=part, op0=nl.subtract, operand0=top, reverse0=True, op1=nl.add, operand1=job["further"]
@@ -292,7 +292,7 @@ def _words(job, place, source, shift):
 
 
 def _place(job, words, lower, upper, part, over):
-    """Significands with their first bit, so far to the left as that of the largest number is of its digits."""
+    """Significands with their first bit, at the position of the largest number's first bit in its digits."""
     first, bits = job["left"] // 32, job["left"] % 32
     for w in range(len(words)):
         if w < first or w > first + 2:

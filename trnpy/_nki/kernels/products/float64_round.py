@@ -16,7 +16,7 @@ from ..shared import blocks
 
 TILE = 128
 WIDTH = 512  # columns of one tile
-BIASED = 1021.0  # the exponent field of 0.5 is one more: the first bit of a significand adds one to it
+BIASED = 1021.0  # one less than the exponent field of 0.5: the first bit of a significand adds one
 FIELD = 158.0  # of a float32 number in [2^31, 2^32)
 ALL = 2**31  # the sign bit
 
@@ -25,9 +25,9 @@ ALL = 2**31  # the sign bit
 def float64_round(v, rows, columns, places=0):
     """(M, 2 N) int32, lower and upper words of the float64 numbers V 2^(rows + columns).
 
-    v: words (w, M, N) int32 of integers, lower ones first, w from 2 to 4; they have half a digit at each of the lowest
-    ``places`` bytes, which is taken off. rows (M, 1) and columns (1, N): exponents, float32. Results must be normal
-    numbers or zero.
+    v: words (w, M, N) int32 of integers, lower ones first, w from 2 to 4. They have half a digit added at each of the
+    lowest ``places`` bytes, which is subtracted. rows (M, 1) and columns (1, N): exponents, float32. Results must be
+    normal numbers or zero.
     """
     count, m, n = v.shape
     out = nl.ndarray((m, 2 * n), dtype=nl.int32, buffer=nl.shared_hbm)

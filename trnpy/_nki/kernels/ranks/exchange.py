@@ -1,8 +1,8 @@
-"""Rows of every rank to every rank: what the collective operations of trnpy.dist are made of between NeuronCores.
+"""An all-to-all exchange of rows, the building block of trnpy.dist's collective operations between NeuronCores.
 
-One program with one collective serves all of them: two that alternate gave wrong numbers on 8 ranks (inf2). Operands
-and results pass through buffers of their own, because collectives do not take those of a launch. Bound by the barrier
-of the ranks and by links: each row but one's own crosses them once.
+One program with one collective implements all of them: two alternating ones gave wrong numbers on 8 ranks (inf2).
+Operands and results pass through separate buffers, because collectives do not accept the buffers of a launch. Bound by
+the barrier of the ranks and by the links between cores: each row except a rank's own crosses them once.
 """
 
 import nki
@@ -13,7 +13,7 @@ import nki.language as nl
 
 @nki.jit
 def exchange(rows, group):
-    """Row r is what rank ``group[r]`` has for this one. rows: (ranks, words) int32, row r for rank ``group[r]``."""
+    """Row r comes from rank ``group[r]``. rows: (ranks, words) int32, row r for rank ``group[r]``."""
     sent = nl.ndarray(rows.shape, dtype=rows.dtype, buffer=nl.private_hbm)
     found = nl.ndarray(rows.shape, dtype=rows.dtype, buffer=nl.private_hbm)
     out = nl.ndarray(rows.shape, dtype=rows.dtype, buffer=nl.shared_hbm)

@@ -1,4 +1,4 @@
-"""What exchange.py computes, in NumPy for all ranks at once, and the limits it is checked against."""
+"""The NumPy reference implementation of exchange.py, for all ranks at once, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-# Ranks, consecutive ones, of a group in which collectives ran: all_to_all in four chips of inf2, and on all of
+# Sizes of groups of consecutive ranks in which collectives ran: all_to_all in four chips of inf2, and on all of
 # trn1.32xlarge (spectral, rules 4 and 5; 12 and 16 on inf2, and strided groups on trn1, were refused at load); other
-# collectives on trn2.48xlarge (kiln). Of trn3 nothing is published.
+# collectives on trn2.48xlarge (kiln). Nothing is published about trn3.
 RANKS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"trn1": (1, 2, 4, 8, 32), "trn2": (1, 2, 4, 8, 16, 32, 64), "trn3": ()}
 )
@@ -26,5 +26,5 @@ def check(rows: np.ndarray, ranks: int, machine: str) -> None:
 
 
 def exchange(rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What each rank receives of the rows of all."""
+    """The rows that each rank receives from all ranks."""
     return list(np.stack(rows).swapaxes(0, 1))

@@ -11,9 +11,9 @@ TILE = 128
 ITEMS = 128  # tiles of one turn
 TOGETHER = 16  # tiles of one transfer
 TURNS = 32  # of one product: 512 MiB of tiles
-BLOCKS = 1024  # block rows: seven vectors of so many columns lie in SBUF
-TURN_STEPS = 160  # instructions of a turn
-VECTOR_STEPS = 32  # and of an iteration otherwise
+BLOCKS = 1024  # block rows: seven vectors with this number of columns fit in SBUF
+TURN_STEPS = 160  # instructions of a turn, 128 tiles
+VECTOR_STEPS = 32  # other instructions of an iteration
 
 
 def check(tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray, x: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Inverses of triangular 128 x 128 tiles on the chip, all those of a panel at once."""
+"""Inverses of triangular 128 x 128 tiles on the chip, all tiles of a panel at once."""
 
 import nki.isa as nisa
 import nki.language as nl
@@ -71,7 +71,7 @@ def _selected(x, pattern, multiplier, offset, op):
 
 
 def _siblings(level, tiles, banks):
-    """1 where a row is of an odd block of order ``level`` and the column of the even one before it; and transposed."""
+    """1 if the row is in an odd block of order ``level`` and the column in the previous even block; and transposed."""
     x = _wide(tiles=tiles)
     nisa.memset(dst=x, value=1.0, engine=nisa.engine.vector)
     pairs = blocks.TILE // (2 * level)
@@ -113,7 +113,7 @@ def _lower(a, at, extent, lower, unit, tiles, banks):
     diagonal = [[0, tiles], [1, blocks.TILE]]
     whole = extent // blocks.TILE
     if whole < tiles:
-        # The identity stays where the last tile is not full.
+        # The identity remains in the padding of the last tile.
         last = tile[:, whole : whole + 1, :]
         nisa.memset(dst=last, value=1.0, engine=nisa.engine.vector)
         nisa.affine_select(
@@ -127,7 +127,7 @@ def _lower(a, at, extent, lower, unit, tiles, banks):
         pattern = [[n, blocks.TILE], [blocks.TILE * (n + 1), whole], [1, blocks.TILE]]
         source = blocks.view(x=a, at=at, pattern=pattern)
         nisa.dma_copy(dst=tile[:, 0:whole, :], src=source)
-    # What lies in the other triangle may be anything, NaN too, and on a unit diagonal.
+    # The other triangle, and a unit diagonal, may hold any values, including NaN.
     if unit:
         op = nl.less if lower else nl.greater
     else:
@@ -156,7 +156,7 @@ def _substitute(x, repeats, unit, tiles, banks):
         some = min(each, SMALL - i0)
         bank = banks[i0 // each % BANKS]
         for i in range(some):
-            # Times 1 and plus zeros: exact, and said to be so.
+            # Products with 1 and sums with zeros are exact, and declared exact.
             nisa.nc_matmul(
                 dst=bank[:, i * tiles * SMALL : (i + 1) * tiles * SMALL], stationary=repeats[i0 + i], moving=rows,
                 is_stationary_onezero=True, accumulate=False,
@@ -206,7 +206,7 @@ def _unit_columns(tiles):
 
 
 def _double(straight, across, inverse, turned, masks, tiles, banks):
-    """From inverses of order 16 to 128, in place: [A 0; B C]^-1 has -C^-1 B A^-1 where M - M B M has it."""
+    """From inverses of order 16 to 128, in place: M - M B M has the block -C^-1 B A^-1 of [A 0; B C]^-1."""
     below, below_turned, first, second = _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles)
     for part in masks:
         mask, mask_turned = part
@@ -214,7 +214,7 @@ def _double(straight, across, inverse, turned, masks, tiles, banks):
         nisa.tensor_tensor(dst=below_turned, data1=across, data2=mask_turned[:, 0:tiles, :], op=nl.multiply)
         _products(stationary=below_turned, moving=inverse, dst=first, tiles=tiles, banks=banks[0:2])
         _products(stationary=below, moving=turned, dst=second, tiles=tiles, banks=banks[2:4])
-        # Both from the inverses of before: new ones are written only after the products are made.
+        # Both use the previous inverses: new ones are written only after the products.
         _products(stationary=turned, moving=first, dst=below, tiles=tiles, banks=banks[4:6])
         _products(stationary=inverse, moving=second, dst=below_turned, tiles=tiles, banks=banks[6:8])
         nisa.tensor_tensor(dst=inverse, data1=inverse, data2=below, op=nl.subtract)

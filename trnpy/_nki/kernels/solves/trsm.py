@@ -28,8 +28,8 @@ TURN_TILES = 8  # of the transposes before and after
 def trsm(a, b, alpha=None, right=False, lower=True, transposed=False, unit=False, tiles=8):
     """X, of the shape of b, from a (N, N) and b (N, R), or (R, N) if ``right``; float32 in HBM.
 
-    op(A) is A, or its transpose if ``transposed``; ``lower``: which triangle of a is read; ``unit``: its diagonal
-    is 1 and is not used. alpha: (1, 1) float32.
+    op(A) is A, or its transpose if ``transposed``; ``lower``: read the lower triangle of a; ``unit``: its diagonal
+    is 1 and is not read. alpha: (1, 1) float32.
     """
     x = nl.ndarray(b.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     if not right:
@@ -61,7 +61,7 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
         "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "inverses": inverses,
         "diagonal": diagonal, "solutions": solutions, "alpha": blocks.broadcast(scalar=alpha),
     }  # fmt: skip
-    # What memory trn1 has less goes to shorter chunks of K, though longer ones have fewer instructions.
+    # On trn1, which has less memory, chunks of K are shorter, although longer ones need fewer instructions.
     k_tiles = 3 if nisa.get_nc_version() < nisa.nc_version.gen3 else blocks.chunk_tiles(dtype=a.dtype)
     work = blocks.row_work(
         job=job, a=a, b=x, m_block=size, n_block=width, k=n, k_tiles=k_tiles, a_rows=not transposed, b_rows=True,
@@ -116,7 +116,7 @@ def _start(job):
 
 
 def _columns(job, at):
-    """Some columns of one panel: what the panels before it give, then the panel itself."""
+    """Some columns of one panel: products with the previous panels, then the panel itself."""
     a, panel, pools, width = job["a"], job["panel"], job["pools"], job["width"]
     extent, k_tiles = panel["extent"], job["k_tiles"]
     chunk, sums, turn = k_tiles * blocks.TILE, [], 0

@@ -1,4 +1,4 @@
-"""What bsr_transpose_spmm.py computes, in NumPy: bsr_spmm with every tile transposed."""
+"""The NumPy reference implementation of bsr_transpose_spmm.py: bsr_spmm with every tile transposed."""
 
 from __future__ import annotations
 

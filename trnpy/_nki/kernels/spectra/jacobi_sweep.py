@@ -14,7 +14,7 @@ import nki.language as nl
 from ..shared import blocks
 
 HALF = 64  # rows of a block; two make a tile
-ROUNDS = 127  # until the tournament of 128 is back where it began
+ROUNDS = 127  # until the tournament of 128 returns to its start
 TINY = 2.0**-100  # keeps square roots and reciprocals of zero rotations in range
 BANKS = 2
 
@@ -90,7 +90,7 @@ def _patterns():
     wide = ones.reshape_dim(1, (HALF, 2))
     _selected(dst=identity, ones=ones, pattern=[[-1, blocks.TILE]], offset=0)
     _selected(dst=exchange.reshape_dim(1, (HALF, 2)), ones=wide, pattern=[[-2, HALF], [1, 2]], offset=-1)
-    # Column d holds the player that moves to d: even ones come from two before, odd ones from two behind.
+    # Column d selects the player that moves to d: even seats from two before, odd seats from two behind.
     moves = move.reshape_dim(1, (HALF, 2))
     _selected(dst=moves[:, :, 0:1], ones=wide[:, :, 0:1], pattern=[[-2, HALF], [0, 1]], offset=2)
     _selected(dst=moves[:, :, 1:2], ones=wide[:, :, 1:2], pattern=[[-2, HALF], [0, 1]], offset=-3)
@@ -175,7 +175,7 @@ def _rotation(job, diagonal, partner, coupling):
     nisa.tensor_tensor(dst=size, data1=tangent, data2=tangent, op=nl.multiply)
     nisa.tensor_scalar(dst=size, data=size, op0=nl.add, operand0=1.0)
     nisa.activation(dst=cosine, op=nl.rsqrt, data=size)
-    # One step of Newton: y (3 - x y^2) / 2. Nothing is known of the activation's last bits.
+    # One Newton step: y (3 - x y^2) / 2. The accuracy of the activation's last bits is not documented.
     nisa.tensor_tensor(dst=mended, data1=cosine, data2=cosine, op=nl.multiply)
     nisa.tensor_tensor(dst=mended, data1=mended, data2=size, op=nl.multiply)
     nisa.tensor_scalar(dst=mended, data=mended, op0=nl.multiply, operand0=-0.5, op1=nl.add, operand1=1.5)
@@ -185,7 +185,7 @@ def _rotation(job, diagonal, partner, coupling):
 
 
 def _rotate(job, x, at, stationary, columns, banks):
-    """Multiply two blocks of rows of x; and make their transpose the two blocks of columns, where these are given."""
+    """Multiply two blocks of rows of x; if ``columns`` is given, store their transpose as two blocks of columns."""
     n = x.shape[1]
     rows, products = job["rows"], job["products"]
     for half in range(2):

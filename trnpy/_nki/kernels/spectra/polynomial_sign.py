@@ -1,7 +1,7 @@
-"""A composition of odd quintics of a matrix, from products only: of a symmetric one the matrix sign.
+"""A composition of odd quintics of a matrix, from products only; for a symmetric matrix, the matrix sign.
 
-X of HBM passes between two buffers there; three products of float32 a step, bound by TensorE. A launch has as many
-steps as make a program without a loop (_engine/iterations).
+X alternates between two buffers in HBM. A step is three float32 products, bound by TensorE. A launch has as many steps
+as fit a program without a loop (_engine/iterations).
 """
 
 import nki
@@ -15,7 +15,7 @@ from . import iterate
 @nki.jit
 def polynomial_sign(x, coefficients):
     """p_last(... p_first(x)) (N, R) for x (N, R) float32 in HBM, of norm at most 1; and (128, 2), to be summed over
-    rows: of a square the trace and the sum of squares of the result.
+    rows: if x is square, the trace and the sum of squares of the result.
 
     coefficients: (steps, 3) float32, p(x) = c0 x + c1 x x^T x + c2 x (x^T x)^2 for each step.
     """

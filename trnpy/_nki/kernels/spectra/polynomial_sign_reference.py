@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-LONGEST = 8192  # rows: beyond it products are made in blocks, which an iteration in one launch is not
+LONGEST = 8192  # rows: larger products are computed in blocks, which an iteration in one launch does not support
 MOST_STEPS = 64
 
 
@@ -37,7 +37,7 @@ def polynomials(x: np.ndarray, coefficients: np.ndarray, product: Callable[..., 
 def polynomial_sign(
     x: np.ndarray, coefficients: np.ndarray, product: Callable[..., np.ndarray] = np.matmul
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The composition of odd quintics of x (N, R); and (1, 2), of a square its trace and sum of squares, else zeros."""
+    """The composition of odd quintics of x (N, R); and (1, 2), trace and sum of squares if x is square, else zeros."""
     check(x, coefficients)
     s = polynomials(x, coefficients, product)
     return s, measure(s) if s.shape[0] == s.shape[1] else np.zeros((1, 2), np.float32)

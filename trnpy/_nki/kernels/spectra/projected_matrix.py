@@ -1,4 +1,4 @@
-"""A symmetric matrix in a basis, and how far that is from orthonormal, from products only, in one launch."""
+"""A symmetric matrix in a basis, and the basis's distance from orthonormal, from products only, in one launch."""
 
 import nki
 import nki.language as nl
