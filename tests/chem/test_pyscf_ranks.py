@@ -170,7 +170,7 @@ def test_arguments_that_make_no_sense_are_named(capsys):
     for arguments, said in (
         (["--ranks", "0"], "'0': expected a number of processes"),
         (["--memory", "5X"], "'5X': expected bytes, such as 500M or 2G"),
-        (["--memory", "5K"], "--memory: memory=5000 bytes: the integrals of one auxiliary shell take "),
+        (["--memory", "5K"], "--memory: memory=5000 bytes: the integrals of one auxiliary shell need "),
     ):
         with pytest.raises(SystemExit, match="2"):
             cli.main(["mp2", str(WATER), *arguments])

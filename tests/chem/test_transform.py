@@ -78,7 +78,7 @@ def test_sums_that_digits_have_no_room_for_are_the_host_s():
     g, c = np.full((1, 600, 600), 0.99), np.full((600, 1), 0.99)  # nearly the largest integers
     with policy(device="simulator", force=True), trace() as decisions:
         assert trnpy.chem.ao2mo(g, c, c) == pytest.approx((600 * 0.99) ** 2 * 0.99, rel=1e-12)
-    assert decisions[0].reason == Reason.ACCURACY and "sums of the first half may take 71 bits" in decisions[0].detail
+    assert decisions[0].reason == Reason.ACCURACY and "sums of the first half may need 71 bits" in decisions[0].detail
 
 
 def test_four_index_integrals_by_the_kernel_in_any_memory():

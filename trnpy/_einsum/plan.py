@@ -51,7 +51,7 @@ class Taken:
     def units(self, labels: str, shape: tuple[int, ...], strides: tuple[int, ...], char: str, dtype: np.dtype) -> float:
         """Units of ``loop`` for preparing an operand, and for the copy that BLAS needs if it has gaps."""
         size = np.dtype(char).itemsize
-        if self.index is not None:  # only what remains of it
+        if self.index is not None:  # only the remaining elements
             kept = [i for i, part in enumerate(self.index) if part != 0]
             labels = "".join([labels[i] for i in kept])
             shape, strides = (tuple([own[i] for i in kept]) for own in (shape, strides))

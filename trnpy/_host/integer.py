@@ -137,7 +137,7 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
                 continue
             term = np.asarray(product(high, low)).astype(np.int64).view(np.uint64) << np.uint64(w * (i + j))
             total = term if total is None else total + term
-    assert total is not None  # the lowest digits always meet
+    assert total is not None  # the product of the lowest digits is always computed
     return total.astype(dtype)
 
 

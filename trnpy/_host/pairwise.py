@@ -160,7 +160,7 @@ def _largest(char: str) -> float:
 def _norm(a: np.ndarray) -> float:
     """The Frobenius norm of about SAMPLE elements of ``a``; infinite or NaN if one of them is."""
     # An odd step, because a power of two would stay in one column. Python's numbers, because after the operands have
-    # emptied the caches each call of NumPy takes 1.5 us.
+    # emptied the caches each call of a NumPy function takes 1.5 us.
     some = map(a.item, range(0, a.size, a.size // SAMPLE | 1))
     return math.hypot(*some) if a.dtype.kind != "c" else math.hypot(*[part for x in some for part in (x.real, x.imag)])
 

@@ -16,7 +16,7 @@ from trnpy._settings.tile import length, volume
 
 SCRATCH_BYTES = 2**23  # largest X that is copied into huge pages
 HUGE_PAGE = 2**21
-FRESH_BYTES = 2**25  # glibc maps such a block anew instead of reusing small pages; unwritten pages take no memory
+FRESH_BYTES = 2**25  # glibc maps such a block anew and does not reuse small pages; unwritten pages use no memory
 CACHE_BYTES = 2**15  # operands up to this size stay in the first-level cache together with others
 FETCHED_BYTES = 2**13  # smallest block worth prefetching: it saves a tenth of 32 x 32 (benchmarks/sparse)
 AHEAD_BYTES = 2**19  # bytes of blocks that are prefetched at a time, into the second-level cache
@@ -34,7 +34,7 @@ def _gemm(char: str) -> Callable[..., Any]:
 
 
 class _Spare:
-    """Scratch memory that no product is using. A product takes it out and puts it back, so threads never share it."""
+    """Unused scratch memory. A product removes it here and puts it back later, so threads never share it."""
 
     scratch: ClassVar[list[np.ndarray]] = []
 
@@ -221,7 +221,7 @@ def may_group(indptr: np.ndarray, indices: np.ndarray) -> bool:
     """Whether half of a sample of rows pass ``_like_the_next``, in constant time."""
     pairs = len(indptr) - 2
     rows = range(0, pairs, pairs // SAMPLE | 1)  # an odd step: a power of two could always meet the same row of a block
-    # In Python: after a product has emptied the caches, NumPy's functions take ten times as long.
+    # In Python, because after a product has emptied the caches NumPy's functions take ten times as long.
     unlike = (i for i in rows if not _is_like_the_next(indptr, indices, i))
     return pairs > 0 and next(itertools.islice(unlike, len(rows) // 2, None), None) is None
 

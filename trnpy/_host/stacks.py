@@ -69,7 +69,7 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
     def run(*args: Any) -> Result:
         arrays = tuple(a for a in args if isinstance(a, np.ndarray))
         try:
-            with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
+            with np.errstate(all="ignore"):  # an overflow shows in the result; SciPy then runs and warns
                 return in_chunks(piece, arrays, *args[len(arrays) :])
         except LinAlgError as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
@@ -118,7 +118,7 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
     for start, end in itertools.pairwise(_ends(count, step)):
         here = slice(start, end)
         try:
-            with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
+            with np.errstate(all="ignore"):  # an overflow shows in the result; SciPy then runs and warns
                 *parts, doubtful = function(*[x[here] if _is_stack(x) else x for x in args])
         except LinAlgError as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
@@ -147,8 +147,8 @@ def _ends(count: int, step: int) -> list[int]:
 def promising(judge: Look, a: np.ndarray) -> bool:
     """Whether a sample of the matrices of a stack suggests that the route pays. It is tested before any decision.
 
-    It uses SciPy's LAPACK on one matrix at a time: right after it, NumPy's LAPACK would take ten times as long, until
-    its code is in the caches.
+    It uses SciPy's LAPACK on one matrix at a time. NumPy's LAPACK would take ten times as long right after SciPy's,
+    until its code is in the caches.
     """
     if a.dtype.char not in _GETRF or not a.dtype.isnative:
         return True  # ``prepare`` will raise Unsupported
@@ -165,7 +165,7 @@ def promising(judge: Look, a: np.ndarray) -> bool:
 
 
 def _mend(results: list[np.ndarray], theirs: Any, chosen: np.ndarray) -> None:
-    """Replace our results of the chosen matrices by SciPy's."""
+    """Replace the results of the chosen matrices by SciPy's."""
     for mine, other in zip(results, theirs if isinstance(theirs, (list, tuple)) else (theirs,), strict=True):
         if other.shape[1:] != mine.shape[1:]:  # lstsq returns no residues for a rank-deficient matrix
             raise Unsupported(Reason.VALUE, f"results of shapes {mine.shape} and {other.shape}")
@@ -197,7 +197,7 @@ def cholesky(a: np.ndarray, lower: bool) -> Result:
 
 @guarded
 def qr(a: np.ndarray, mode: str) -> Result:
-    """Q and R for SciPy's ``mode``. R has m rows for mode "r", where NumPy's has min(m, n)."""
+    """Q and R for SciPy's ``mode``. For mode "r" R has m rows; NumPy returns min(m, n)."""
     if mode == "r":
         r = np.asarray(_qr(a, "r"))
         below = np.zeros((*r.shape[:-2], a.shape[-2] - r.shape[-2], r.shape[-1]), r.dtype)

@@ -27,7 +27,7 @@ LARGE = length(700)  # rows from which applying WIDE at once is faster than ?orm
 # From SHARED rows, multiples of ALIKE are faster, too: ?ormtr copies rows, whose elements then share cache sets.
 SHARED, ALIKE = length(512), length(128)
 COPIED = length(64)  # columns of a triangle that are transposed at once, within a core's cache
-STEMR = 18  # the workspace of ?stemr is 18 n; that of ?stedc is n^2 + 4 n + 1
+STEMR = 18  # the workspace of ?stemr is 18 n numbers; ?stedc needs n^2 + 4 n + 1
 ORMTR_BLOCK, ORMTR_SPACE = 32, 65 * 64  # the workspace of ?ormtr is ORMTR_BLOCK n + ORMTR_SPACE
 APART = 1 / 3  # share of negligible couplings of T above which MRRR wins, by 1.2 at 9/10, 1.05 at 1/2 (n = 100 to 400)
 NEGLIGIBLE = 8.0  # times eps ||T||: smaller couplings are rounding errors of the reduction
@@ -99,10 +99,10 @@ def eigh(a: np.ndarray, lower: bool, dtype: np.dtype) -> tuple[np.ndarray, np.nd
     if not (largest == 0 or lapack.low < largest < 1 / lapack.low):
         raise OutOfRange(f"largest entry {largest:.2g}")
     products = n >= LARGE or (n >= SHARED and n % ALIKE == 0)
-    # With products this holds first the matrix and then, once its reflectors are copied, workspace.
+    # If products apply the reflectors, this array is first the matrix and, after they are copied, workspace.
     space = np.empty(n * n + (2 * WIDE * n if products else 0), dtype)
     t = np.empty((3, n), dtype)  # diagonal, off-diagonal, scales of the reflectors
-    # Always reduce a lower triangle: from an upper one ?sytrd takes up to a third longer.
+    # Always reduce a lower triangle, because ?sytrd takes up to a third longer for an upper one.
     q = space[: n * n].reshape(n, n, order="F")
     for j in range(0, n, COPIED):
         q[j:, j : j + COPIED] = (a if lower else a.T)[j:, j : j + COPIED]

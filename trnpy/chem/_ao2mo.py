@@ -35,7 +35,7 @@ Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
 
 
 def _triangle(packed: int) -> int:
-    """The nao whose lower triangle has ``packed`` elements; ValueError when there is none."""
+    """The nao whose lower triangle has ``packed`` elements; ValueError if there is none."""
     nao = int(((8 * packed + 1) ** 0.5 - 1) / 2)
     if nao * (nao + 1) // 2 != packed:
         raise ValueError(f"{packed} columns are no lower triangle: expected nao (nao + 1) / 2")

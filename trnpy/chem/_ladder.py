@@ -87,7 +87,7 @@ def cut_of(nvir: int, form: Products, room: float) -> Cut:
     ready = 2 * form.bytes_of[0] * size * size * count + 2 * form.bytes_of[1] * size * size * below
     sent = 2 * form.sent_bytes * size * size * (count + below)
     if sent > room:
-        raise Unsupported(Reason.OOM, f"integrals of {nvir} virtual orbitals take {sent:.3g} of {room:.3g} bytes")
+        raise Unsupported(Reason.OOM, f"integrals of {nvir} virtual orbitals need {sent:.3g} of {room:.3g} bytes")
     return Cut(count, size, ready <= room)
 
 

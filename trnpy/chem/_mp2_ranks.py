@@ -117,7 +117,7 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
     slabs = [_slabs(integrals.edges, rank, comm.size, int(room // row)) for rank in range(comm.size)]
     if max(last - first for each in slabs for first, last in each) * row > memory:
         shell = max(j - i for i, j in pairwise(integrals.edges))
-        raise TooLittleMemory(f"memory={memory:.0f} bytes: the integrals of one auxiliary shell take {shell * row}")
+        raise TooLittleMemory(f"memory={memory:.0f} bytes: the integrals of one auxiliary shell need {shell * row}")
     integrals.check(memory / SHARES)
     stacks = _read_ahead(integrals, slabs[comm.rank])
     for turn in track(range(max(map(len, slabs))), "DF-MP2 integrals"):
@@ -182,7 +182,7 @@ def energy(
     size = min(int(room // (BLOCKS * max(matrix, 1))), max(n, 1))
     if size < 1:
         least = (BLOCKS + SHARES) * matrix + beside
-        raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another take {least}")
+        raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another need {least}")
     known = np.full((2, n, n), np.nan)  # direct and exchange energies of the pairs x >= y
     if checkpoint is not None:
         known = checkpoint.read(comm, known)

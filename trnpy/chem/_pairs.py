@@ -167,7 +167,7 @@ class Cores:
 
     engines: Sequence[Engine]
     room: float  # elements that each core may still keep
-    # By spin, padded number of virtuals, and first orbital of the block.
+    # Keys: the spin, the padded number of virtuals, and the first orbital of the block.
     kept: dict[tuple[int, int, int], Columns] = field(default_factory=dict)
 
     def keep(self, key: tuple[int, int, int], columns: Columns, elements: int) -> None:

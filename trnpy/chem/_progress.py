@@ -16,7 +16,7 @@ INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not ins
 
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield ``items``; after PATIENCE_S show on a terminal how many are done. ``what`` names the loop."""
+    """Yield ``items``; after PATIENCE_S show the number of finished items on a terminal. ``what`` names the loop."""
     started = time.perf_counter()
     for done, item in enumerate(items):
         if time.perf_counter() - started >= PATIENCE_S:

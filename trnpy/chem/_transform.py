@@ -133,7 +133,7 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
     bits = math.log2(max(float(usual(norms.max(), 0.0)) / 2.0**unit, 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
     if top > FIRST + HEADROOM:
-        raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
+        raise Unsupported(Reason.ACCURACY, f"sums of the first half may need {bits:.0f} bits")
 
     words = engine.kernel(
         "ao_to_mo", _put_words(engine, raw, n * nao, places), columns[0], others[0], top=top,
@@ -146,7 +146,7 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
 
 
 def _check(stack: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.ndarray, precision: str) -> None:
-    """Raise Unsupported if the result times random signs differs from that of the host."""
+    """Raise Unsupported if the result times random signs differs from the host's result times the same signs."""
     signs = probe(right.shape[1], REAL)
     exact = left.T @ (stack @ (right @ signs))
     wrong = norm(out @ signs - exact)

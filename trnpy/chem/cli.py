@@ -142,7 +142,7 @@ def read_xyz(path: Path) -> list[Atom]:
 
 @contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Store the seconds that the block takes under ``step``."""
+    """Store the seconds of the block under ``step``."""
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started

@@ -261,7 +261,7 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
 
 @functools.cache
 def rows() -> Mapping[str, Op]:
-    """The rows, by the dotted name of each function where PySCF defines it. Patching finds imports from there."""
+    """The rows, by each function's dotted name in the module that defines it. Patching finds imports from there."""
     helper = "pyscf.lib.numpy_helper"
     return {
         f"{helper}.einsum": _row("einsum", prepare_einsum),

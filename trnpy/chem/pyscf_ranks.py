@@ -67,7 +67,7 @@ class Computed:
         least = FACTORS * REAL.itemsize * naux * naux
         if least > memory:
             raise _ranks.TooLittleMemory(
-                f"fitting with {naux} auxiliary functions takes {_ranks.SHARES * least} bytes a rank"
+                f"fitting with {naux} auxiliary functions needs {_ranks.SHARES * least} bytes a rank"
             )
 
     def fit(self) -> None:
