@@ -374,7 +374,7 @@ def _variable(
         for s, (chunk, start) in enumerate(zip(received, targets.tolist(), strict=True)):
             room = dst.size - start if has_starts else slot
             if chunk.size > room:
-                check.refuse(this, f"rank {members[s]} sends {chunk.size} elements to where dst has room for {room}")
+                check.refuse(this, f"rank {members[s]} sends {chunk.size} elements; dst has room for {room}")
             result[start : start + chunk.size] = chunk
             written[start : start + chunk.size] = True
         dst.write(result.reshape(dst.shape))

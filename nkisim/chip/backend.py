@@ -39,7 +39,7 @@ def check_instruction(
         _check_collective(run, opcode, sources, targets)
     for role, tensor in (*sources, *targets):
         if tensor.dtype == "float8_e4m3fn" and run.hardware.generation < GEN4:
-            refuse(run, 56, f"NCC_EVRF051: {opcode}: {role} is float8_e4m3fn, which is trn3's: use float8_e4m3")
+            refuse(run, 56, f"NCC_EVRF051: {opcode}: {role} is float8_e4m3fn, which needs trn3: use float8_e4m3")
         if tensor.storage.buffer == "psum":
             _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
         if tensor.on_chip and tensor.index is not None and engine != "dma":
@@ -94,19 +94,17 @@ def _check_staging(run: RunState, opcode: str, sources: Operands, targets: Opera
     written = [t.region for role, t in targets if role.startswith("dst")]
     read = [t.region for role, t in sources if role.startswith("src")]
     if run.loop_stack and written:
-        refuse(
-            run, 58, f"{opcode}: in a device loop every turn is a collective, and all have one destination: unroll it"
-        )
-    advice = "give each collective buffers of its own"
+        refuse(run, 58, f"{opcode}: the iterations of a device loop use the same destination: unroll the loop")
+    advice = "give each collective its own buffers"
     for earlier in (i for i in run.instructions if "ranks" in i.options):
         theirs = [o.region for o in earlier.writes if o.role.startswith("dst")]
         sent = [o.region for o in earlier.reads if o.role.startswith("src")]
-        what = f"{{}} that {earlier.opcode} of line {earlier.line} uses, too"
+        what = f"{{}} that {earlier.opcode} of line {earlier.line} also uses"
         if _meet(written, (*theirs, *sent)):
             what = what.format("a destination")
             refuse(run, 58, f"{opcode}: {what}: a faster rank's data lands in it while another reads it: {advice}")
         elif _meet(read, sent):
-            doubt(run, 58, f"{opcode}: {what.format('a source')}: exact only with buffers apart (inf2): {advice}")
+            doubt(run, 58, f"{opcode}: {what.format('a source')}: exact only with separate buffers (inf2): {advice}")
 
 
 def _meet(ours: Sequence[Region], theirs: Sequence[Region]) -> bool:
@@ -147,12 +145,12 @@ def _check_same_loops(run: RunState, ours: Sequence[Any], theirs: Sequence[Any])
     for one, two in zip_longest(ours, theirs):
         if one is None or two is None:
             only = one or two
-            message = "one core has a device loop that the other lacks: give both the loop, and one of them no turn"
+            message = "one core has a device loop that the other lacks: give both the loop, one with zero iterations"
             refuse(run, 54, f"NCC_IXGM002: basic blocks differ: {message}", only.file, only.line)
         elif one.executions != 0 and two.executions != 0:
             if None not in (one.executions, two.executions) and one.executions != two.executions:
-                turns = f"{one.executions} turns on one core and {two.executions} on the other"
-                message = f"a device loop of {turns} hangs: give both the same count, or one no turn"
+                turns = f"{one.executions} iterations on one core and {two.executions} on the other"
+                message = f"a device loop of {turns} hangs: give both the same count, or one of them zero"
                 refuse(run, 54, message, one.file, one.line)
             _check_same_loops(run, one.children, two.children)
 
@@ -164,13 +162,13 @@ def check_program(run: RunState, trace: Trace) -> None:
     if len(functions) > MOST_FUNCTIONS:
         refuse(
             run, 48,
-            f"NCC_INLA001: {len(functions)} activation functions in one program, a core holds {MOST_FUNCTIONS}: "
+            f"NCC_INLA001: {len(functions)} activation functions in one program; a core holds {MOST_FUNCTIONS}: "
             f"{', '.join(functions)}",
         )  # fmt: skip
     tiles = [a for a in trace.allocations if a.buffer == "sbuf"]
     placed, free = [a for a in tiles if a.address is not None], [a for a in tiles if a.address is None]
     if placed and free:
-        message = f"NCC_EGCA111: SBUF of line {placed[0].line} has an address and that of line {free[0].line} has none"
+        message = f"NCC_EGCA111: SBUF of line {placed[0].line} has an address, SBUF of line {free[0].line} has none"
         refuse(run, 49, f"{message}: place all of it by hand, or none", placed[0].file, placed[0].line)
 
 
@@ -202,10 +200,10 @@ def _check_register_offset(run: RunState, opcode: str, engine: str, role: str, t
     what = f"{opcode}: {role} is {tensor.storage.buffer.upper()} at"
     if run.hardware.generation < GEN3:
         code = "NCC_IBIR040" if engine == "tensor" else "NCC_IBIR829"
-        advice = "copy through HBM, where a DMA takes run-time addresses"
-        refuse(run, 41, f"{code}: {what} a run-time offset, which trn1 does not have: {advice}")
+        advice = "copy through HBM: a DMA accepts run-time addresses there"
+        refuse(run, 41, f"{code}: {what} a run-time offset, which trn1 does not support: {advice}")
     elif by_tile and run.nki != SEVEN and tensor.storage.buffer == "sbuf":
-        message = f"NCC_INLA001: {what} an offset that a tile holds: refused before NKI 0.7"
+        message = f"NCC_INLA001: {what} an offset in a tile: refused before NKI 0.7"
         refuse(run, 41, f"{message}, load it into a register")
     else:
         doubt(run, 41, f"{what} a run-time offset: documented from trn2 on, unconfirmed")
@@ -228,7 +226,7 @@ def check_product(run: RunState, dst: NkiTensor, accumulate: bool | None, added:
         refuse(
             run, 43,
             f"nc_matmul: accumulate=None on PSUM of line {storage.line} whose products were read: the hardware does "
-            "not know that a new sum begins; pass True or False",
+            "not detect that a new sum begins; pass True or False",
         )  # fmt: skip
     region = dst.region
     others = {r: n for r, n in storage.chains.items() if r != region}
@@ -273,8 +271,8 @@ def _check_gather(run: RunState, opcode: str, role: str, tensor: NkiTensor) -> N
         report = refuse if run.hardware.generation < GEN3 else doubt
         report(
             run, 55,
-            f"{opcode}: {role} gathers up to element {stop} of rows of {row}: on trn1 what lies beyond the row that an "
-            "index names is wrong; view the table as wider rows",
+            f"{opcode}: {role} gathers up to element {stop} of rows of {row}: on trn1 elements beyond the row of the "
+            "index are wrong; view the table as wider rows",
         )  # fmt: skip
 
 
@@ -286,10 +284,10 @@ def _check_two_cores(run: RunState, opcode: str, sources: Operands, targets: Ope
             target.storage.copied = run.meetings
         for role, source in sources:
             if skip and scattered and source.on_chip and source.size != prod(source.storage.shape):
-                doubt(run, 53, f"{opcode}: {role} is a part of its tile: rows to skip were written all the same (trn2)")
+                doubt(run, 53, f"{opcode}: {role} is a part of its tile: rows to skip were nevertheless written (trn2)")
         return
     if skip and any(t.index is not None for _, t in (*sources, *targets)):
-        refuse(run, 53, f"{opcode}: skipped indices hang where two cores run a kernel (trn2): clamp them")
+        refuse(run, 53, f"{opcode}: skipped indices hang if two cores run a kernel (trn2): clamp them")
     for target in scattered:
         if target.storage.copied == run.meetings:
             refuse(
@@ -309,10 +307,10 @@ def check_size(run: RunState, shape: tuple[int, ...], nbytes: int, what: str, **
 def check_nesting(run: RunState) -> None:
     """Note a nested device loop: it compiled for some users and failed for others (NCC_ICFG018)."""
     if run.loop_stack:
-        doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")
+        doubt(run, 46, "NCC_ICFG018: a nested device loop compiles for some users only: unroll one of the loops")
 
 
 def check_bound(bound: Any, what: str) -> None:
     """Refuse a bound beyond the 32-bit iteration counter."""
     if isinstance(bound, int) and not -(2**31) <= bound < 2**31:
-        raise SimulatorError(f"{what}: the bound {bound} does not fit 32 bits, in which trips are counted", rule=47)
+        raise SimulatorError(f"{what}: the bound {bound} does not fit the 32-bit iteration counter", rule=47)

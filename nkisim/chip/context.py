@@ -231,7 +231,7 @@ def issue(
         if tensor.fault is not None:
             raise SimulatorError(f"{opcode}: {role}: {tensor.fault}", rule=12)
         if tensor.dtype == WIDE and opcode not in OF_WIDE:
-            raise SimulatorError(f"{opcode}: {role} is int64; only {' and '.join(OF_WIDE)} take it", rule=28)
+            raise SimulatorError(f"{opcode}: {role} is int64; only {' and '.join(OF_WIDE)} accept it", rule=28)
         if engine != "dma" and tensor.storage.buffer != "hbm" and not tensor.checked:
             _check_access(opcode, role, tensor)
             tensor.checked = True

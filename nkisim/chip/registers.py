@@ -94,7 +94,7 @@ class NkiScalar(VirtualRegister):
         return self._combined(0, operator.sub, swapped=True)
 
     def _compared(self, other: Any) -> NoReturn:
-        raise SimulatorError("a comparison of an NkiScalar is traced, and nothing takes its result", rule=6)
+        raise SimulatorError("the comparison of an NkiScalar is traced, but no instruction accepts its result", rule=6)
 
     __radd__, __rmul__ = __add__, __mul__  # type: ignore[assignment]
     __lt__ = __le__ = __gt__ = __ge__ = _compared  # type: ignore[assignment]

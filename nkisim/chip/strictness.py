@@ -18,12 +18,12 @@ BACKEND = range(40, 59)  # rules of the compiler's backend, mostly undocumented
 # A run may continue after breaking these rules: the consequence is known, or the rule concerns only the program.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",
-    BEYOND: "tensors beyond SBUF are spilled, and PSUM has as many banks as they need",
+    BEYOND: "tensors beyond SBUF are spilled, and PSUM has as many banks as the tensors need",
     UNINITIALISED: "uninitialised data is NaN, or a pattern in integers",
-    24: "a product is added to whatever PSUM holds",
+    24: "a product is added to the contents of PSUM",
     27: "both operands are read from PSUM",
     37: "cores run one after the other",
-    **dict.fromkeys(BACKEND, "the program runs as Python reads it"),
+    **dict.fromkeys(BACKEND, "the program runs as ordinary Python"),
 }
 """Rules that can be relaxed, and the behaviour of a run that relaxes them."""
 
@@ -37,7 +37,7 @@ def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
             raise SimulatorError(f"rule {rule}: mode {mode!r}: expected one of {', '.join(modes)}")
         if mode != "strict" and rule not in OPTIONAL:
             names = ", ".join(map(str, OPTIONAL))
-            raise SimulatorError(f"rule {rule} cannot be relaxed: no run could go on. Rules that can: {names}")
+            raise SimulatorError(f"rule {rule} cannot be relaxed: no run could continue. Rules that can: {names}")
     return found
 
 

@@ -208,7 +208,7 @@ class NkiTensor:
         """A NumPy view of the elements at the statically known address, ignoring a run-time index."""
         if self._array is None:
             if self.storage.data is None:
-                raise SimulatorError("the value of a tensor was asked for in trace-only mode")
+                raise SimulatorError("a tensor has no value in trace-only mode")
             size = self.itemsize
             strides = tuple([s * size for s in self.strides])
             self._array = np.ndarray(self.shape, STORAGE[self.dtype], self.storage.data, self.offset * size, strides)

@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
         globals().update(_NAMES)
     if name in _NAMES:
         return _NAMES[name]
-    raise MissingName(f"nisa.{name} is not an instruction of NKI 0.6 that this simulator knows")
+    raise MissingName(f"nisa.{name} is not an instruction of NKI 0.6 that this simulator supports")
 
 
 _NAMES: dict[str, Any] = {}

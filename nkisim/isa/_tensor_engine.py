@@ -167,7 +167,7 @@ def _check_shapes(
     if double and (
         transpose or not stationary.ndim == moving.ndim == 3 or stationary.shape[1] != 2 or moving.shape[1] != 2
     ):
-        raise SimulatorError(f"nc_matmul: double_row takes [K, 2, M] and [K, 2, N] and no transpose: {shapes}", rule=23)
+        raise SimulatorError(f"nc_matmul: double_row needs [K, 2, M] and [K, 2, N] and no transpose: {shapes}", rule=23)
     split = 2 if double else 1
     k, m, n = stationary.shape[0], stationary.free_size // split, moving.free_size // split
     starts = stationary.partitions[0], moving.partitions[0]

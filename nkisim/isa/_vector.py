@@ -157,7 +157,7 @@ def _tensor_scalar_engine(this: str, first: AluOp, second: AluOp | None, engine:
     """The engine on which tensor_scalar runs with these operators on this target."""
     names = (first.name, None if second is None else second.name)
     if "power" in names:
-        check.refuse(this, "nl.power runs on GpSimd Engine, where only nl.rsqrt has a constant; use tensor_tensor", 28)
+        check.refuse(this, "nl.power runs on GpSimd Engine, with constants only for nl.rsqrt; use tensor_tensor", 28)
     if "rsqrt" in names:
         return check.one_engine(this, engine, ("gpsimd",), "gpsimd")
     if engine is not Engine.scalar or first.kind == "bitvec":
