@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import trnpy
+from nkisim.hardware import TRN2
 from tests.dist.test_mp2_ranks import NAO, NAUX, Held, Killed, orbitals
 from trnpy import NkiFallbackWarning, Reason, dist, policy
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
-from nkisim.hardware import TRN2
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _mp2_ranks as over
 from trnpy.chem._block_pairs import dfmp2_pairs

@@ -45,13 +45,17 @@ def test_all_launches_are_of_one_program_with_every_rule_in_force(monkeypatch):
     launched, run_ranks = [], _core_transport.run_ranks
 
     def watched(kernel, arguments, **options):
-        launched.append((kernel.__name__, {(rows.shape, rows.dtype.name, group) for rows, group in arguments}, {*options}))
+        launched.append(
+            (kernel.__name__, {(rows.shape, rows.dtype.name, group) for rows, group in arguments}, {*options})
+        )
         return run_ranks(kernel, arguments, **options)
 
     monkeypatch.setattr(_core_transport, "run_ranks", watched)
     dist.cores(4, operations, row=ROW)
     assert len(launched) > 8
-    assert all(x == ("exchange", {((4, ROW // 4), "int32", (0, 1, 2, 3))}, {"target", "mode", "seed"}) for x in launched)
+    assert all(
+        x == ("exchange", {((4, ROW // 4), "int32", (0, 1, 2, 3))}, {"target", "mode", "seed"}) for x in launched
+    )
 
 
 def test_each_launch_has_its_price():

@@ -1,4 +1,6 @@
-"""Products on a grid of ranks, each with a block of the result: values and bytes."""
+"""Products on a grid of ranks, each with a block of the result: values, bytes, and where the model takes them."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.dist.test_dist_sharded_products import CALLS, SIZES, cut, layouts, operands
 from trnpy import dist
-from trnpy.dist import _plans
+from trnpy.dist import _grids, _plans
 
 GRIDS = {1: 0, 2: 0, 3: 0, 4: 1, 6: 2, 8: 2, 9: 1, 12: 4}  # grids of so many ranks that are neither a row nor a column
 
@@ -82,6 +84,31 @@ def test_blocks_of_ragged_pieces_and_any_dtype(ranks, subscripts, data, dtype):
         check(subscripts, arrays, parts, whole, "kept")
 
     dist.threads(ranks, program)
+
+
+@pytest.mark.parametrize("ranks", GRIDS)
+def test_all_grids_of_two_labels_are_tried(ranks):
+    edges = {c: [n * i // ranks for i in range(ranks + 1)] for c, n in zip("ik", (9, 20), strict=True)}
+    found = list(_grids.grids(["ij", "jk"], "ik", edges, ranks))
+    assert len(found) == 2 * GRIDS[ranks]  # either label in rows
+    for grid in found:
+        cells = {
+            cell
+            for rows, columns in grid.blocks("ik", (9, 20), {"i": 9, "k": 20})
+            for cell in itertools.product(range(*rows), range(*columns))
+        }
+        assert len(cells) == 180
+    assert not list(_grids.grids(["ij", "j"], "i", edges, ranks))
+
+
+def test_the_model_takes_a_grid_where_it_sends_less_and_the_blocks_fit():
+    """At 4 ranks a square product sends as much on a grid as by rows; at 64 a fourth, which brings more than 10 %."""
+    assert taken(4, 2048)[0] is None and taken(64, 8192, 8)[0] is None
+    grid, gain = taken(64, 2048)
+    assert grid == (8, 8) and gain > 1.1
+    assert (
+        taken(64, 2048, memory=2048 * 2048 - 1)[0] is None
+    )  # a row of blocks takes a byte more: pieces pass in a ring
 
 
 def taken(ranks, n, columns=None, memory=1e12):

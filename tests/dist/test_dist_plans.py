@@ -1,15 +1,10 @@
 """Plans of contractions of sharded arrays: what each rank computes, what is sent, and what other plans would cost."""
 
-from tests.dist.test_dist_grids import GRIDS, only_blocks_are_cheap, taken
-
-import itertools
-
 import numpy as np
 import pytest
 
 import trnpy
 from trnpy import dist
-from trnpy.dist import _grids, _plans
 
 
 def test_one_rank_may_ask_for_a_plan_alone():
@@ -54,28 +49,3 @@ def test_a_plan_shows_intervals_and_what_the_other_plans_cost():
     assert sorted(row[:38].strip() for row in shown[-2:]) == [
         "not taken: ranges of 'ik' on 2 x 2", "not taken: ranges of 'k'",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("ranks", GRIDS)
-def test_all_grids_of_two_labels_are_tried(ranks):
-    edges = {c: [n * i // ranks for i in range(ranks + 1)] for c, n in zip("ik", (9, 20), strict=True)}
-    found = list(_grids.grids(["ij", "jk"], "ik", edges, ranks))
-    assert len(found) == 2 * GRIDS[ranks]  # either label in rows
-    for grid in found:
-        cells = {
-            cell
-            for rows, columns in grid.blocks("ik", (9, 20), {"i": 9, "k": 20})
-            for cell in itertools.product(range(*rows), range(*columns))
-        }
-        assert len(cells) == 180
-    assert not list(_grids.grids(["ij", "j"], "i", edges, ranks))
-
-
-def test_the_model_takes_a_grid_where_it_sends_less_and_the_blocks_fit():
-    """At 4 ranks a square product sends as much on a grid as by rows; at 64 a fourth, which brings more than 10 %."""
-    assert taken(4, 2048)[0] is None and taken(64, 8192, 8)[0] is None
-    grid, gain = taken(64, 2048)
-    assert grid == (8, 8) and gain > 1.1
-    assert (
-        taken(64, 2048, memory=2048 * 2048 - 1)[0] is None
-    )  # a row of blocks takes a byte more: pieces pass in a ring

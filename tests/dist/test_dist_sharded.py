@@ -1,12 +1,11 @@
 """Arrays in pieces: gathered, cut anew, and refused on every rank where the pieces are wrong."""
 
-from tests.dist.test_dist_collectives import DTYPES, RANKS, values
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.dist.test_dist_collectives import DTYPES, RANKS, values
 from trnpy import dist
 
 

@@ -1,17 +1,13 @@
 """The communicator of a process: processes that do not know of each other, and threads that stand for ranks."""
 
-from tests.dist.test_dist_mpi import mpiexec
-
 import os
-import shutil
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
+from tests.dist.test_dist_mpi import mpiexec
 from trnpy import dist
-
 
 ALONE = (
     "trnpy: 3 processes ran this program, and none used trnpy.dist or mpi4py: "

@@ -1,20 +1,15 @@
 """The process beside each rank: faults, killed ranks and late ones end all ranks with one message."""
 
-from tests.dist.test_dist_mpi import BEGIN, mpiexec
-
-import os
-import shutil
 import subprocess
 import sys
-import textwrap
 import time
 
 import numpy as np
 import pytest
 
+from tests.dist.test_dist_mpi import BEGIN, mpiexec
 from trnpy.chem._checkpoint import read
 from trnpy.dist._watcher import Closings
-
 
 FAULTS = {
     "an exception": ("raise ValueError('boom')", "rank {victim} of 3 ended the run: ValueError: boom"),

@@ -1,10 +1,9 @@
 """Cholesky and LU factors by panels of columns over ranks: identities in eps, and rows exchanged between panels."""
 
-from tests.dist.test_dist_linalg import DTYPES, definite, eps, norm, pieces, ragged, random
-
 import numpy as np
 import pytest
 
+from tests.dist.test_dist_linalg import DTYPES, definite, eps, norm, pieces, ragged, random
 from trnpy import dist
 from trnpy.dist import _panel_factors
 
