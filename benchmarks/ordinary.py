@@ -219,5 +219,5 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=7, help="runs of each whole program")
     parser.add_argument("--row", default="", help="only rows whose name has these words")
     chosen = parser.parse_args(argv)
-    gate("tests/_call/test_quick.py", "tests/_patch/test_gate.py", "tests/_patch/test_patched_matmul.py")
+    gate("tests/_call/test_decision_cache.py", "tests/_call/test_gate.py", "tests/_patch/test_patched_matmul.py")
     return programs(chosen.rounds) if chosen.programs else rows(chosen.row)

@@ -169,3 +169,51 @@ def test_no_two_files_of_tests_have_one_name():
     files = [p for p in pathlib.Path(__file__).parent.rglob("test_*.py") if not (p.parent / "__init__.py").exists()]
     names = [p.name for p in files]
     assert sorted(names) == sorted(set(names))
+
+
+TESTS = pathlib.Path(__file__).parent
+LEAST_LINES = 150  # of a module, above which it has a file of tests of its name
+ELSEWHERE = {  # modules that another file tests, and why
+    "trnpy/_nki/kernels/products/probes.py": ("_cli/test_probes.py", "doctor --probe launches each of its kernels"),
+    "trnpy/_nki/kernels/solves/triangular.py": ("_nki/kernels/test_trsm.py", "a part of the kernel trsm"),
+    "trnpy/chem/_mp2_ranks.py": ("dist/test_mp2_ranks.py", "tests under MPI share dist/conftest.py"),
+    "trnpy/chem/_block_pairs.py": ("dist/test_block_pairs.py", "it continues test_mp2_ranks.py"),
+}
+
+
+def files_of_tests(path):
+    """Where tests of a module may be: under its name, or its name after that of a folder it is in."""
+    *folders, name = [part.strip("_") for part in path.with_suffix("").parts]
+    if name == "init":
+        name = folders.pop()
+    if path.parts[0] == "nkisim":
+        place = TESTS / "simulator"
+    elif path.parts[:3] == ("trnpy", "_nki", "kernels"):
+        place = TESTS / "_nki" / "kernels"
+    else:
+        place = TESTS / path.parts[1] if len(path.parts) > 2 else TESTS
+    return [place / f"test_{name}.py", *(place / f"test_{above}_{name}.py" for above in folders)]
+
+
+def without_tests(paths):
+    return [str(path) for path in paths if not any(file.exists() for file in files_of_tests(path))]
+
+
+def large_modules():
+    """Paths of modules of more than 150 lines; parts that kernels share are tested by the kernels' own files."""
+    for path in MODULES.values():
+        short = path.relative_to(ROOT.parent)
+        if len(path.read_text().splitlines()) > LEAST_LINES and short.parts[2:4] != ("kernels", "shared"):
+            yield short
+
+
+def test_each_large_module_has_a_file_of_tests_of_its_name():
+    large = list(large_modules())
+    assert {*without_tests(large)} == {*ELSEWHERE}
+    assert all((TESTS / file).exists() for file, _ in ELSEWHERE.values())
+    assert len(large) > 100 and len(ELSEWHERE) < 8
+
+
+def test_a_module_without_tests_is_seen():
+    assert without_tests([pathlib.Path("trnpy/linalg/_no_such_module.py")]) == ["trnpy/linalg/_no_such_module.py"]
+    assert without_tests([pathlib.Path("trnpy/linalg/_eigh.py"), pathlib.Path("nkisim/price/schedule.py")]) == []

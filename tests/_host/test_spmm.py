@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from trnpy._host import sparse_products, spmm
+from trnpy._host import spmm
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,9 +39,3 @@ def test_half_of_the_rows_are_enough_and_fewer_are_not():
     assert spmm.may_group(even.indptr, even.indices) is True
     assert spmm.may_group(odd.indptr, odd.indices) is False
     assert spmm.may_group(alternating.indptr, alternating.indices) is True
-
-
-@pytest.mark.parametrize("block", [14, 16])
-def test_small_blocks_are_multiplied_by_scipys_loop(block):
-    a = scipy.sparse.bsr_array(np.ones((20 * block, 20 * block)), blocksize=(block, block))
-    assert sparse_products._may_block((a, a), {}) == (block >= 16)

@@ -34,7 +34,7 @@ def test_npy_files_are_read_in_pieces(tmp_path, ranks, axis, order):
 def file(tmp_path):
     h5py = pytest.importorskip("h5py", reason="HDF5 files need h5py, which is not installed")
     with h5py.File(tmp_path / "b.h5", "w") as file:
-        for n, (i, j) in enumerate(zip(range(10), range(1, 11), strict=True)):
+        for n, (i, j) in enumerate(zip(range(0, 10), range(1, 11), strict=True)):
             file[f"j3c/{n + 2}"] = WHOLE[:, i:j]  # 2 ... 11: their order is not that of the letters
         file["deeper/inside/x"] = WHOLE
     return tmp_path / "b.h5"

@@ -187,7 +187,7 @@ def test_an_error_of_values_names_the_line_that_recorded_it_at_every_read():
         with pytest.raises(np.linalg.LinAlgError, match="Singular") as raised:
             float(y)
         (note,) = set(raised.value.__notes__)
-        assert "test_arrays.py" in note and "inverse = xp.linalg.inv(x)  # this line" in note
+        assert "test_array.py" in note and "inverse = xp.linalg.inv(x)  # this line" in note
     np.testing.assert_array_equal(other, np.ones((3, 3)))
 
 

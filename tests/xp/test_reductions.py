@@ -1,0 +1,43 @@
+"""Differences along an axis take the arguments of NumPy; sums and extrema of Arrays have its shapes and dtypes."""
+
+import numpy as np
+import pytest
+
+from trnpy import xp
+
+RNG = np.random.default_rng(0)
+
+
+def test_diff_takes_numpys_arguments_by_position():
+    a = RNG.standard_normal((4, 7))
+    x = xp.asarray(a)
+    np.testing.assert_array_equal(np.asarray(xp.diff(x, 2)), np.diff(a, 2))
+    np.testing.assert_array_equal(np.asarray(xp.diff(x, 1, 0)), np.diff(a, 1, 0))
+    np.testing.assert_array_equal(np.asarray(np.diff(x, 1, 0)), np.diff(a, 1, 0))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), ()])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "any", "all"])
+def test_any_axes_have_numpys_shape_dtype_and_bits(name, axis, keepdims):
+    a = RNG.standard_normal((3, 4, 5)).astype("f4")
+    found = np.asarray(getattr(xp, name)(xp.asarray(a), axis=axis, keepdims=keepdims))
+    expected = np.asarray(getattr(np, name)(a, axis=axis, keepdims=keepdims))
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_correction_divides_the_squares_by_fewer_terms():
+    a = RNG.standard_normal((6, 7))
+    for name, power in (("var", 1.0), ("std", 0.5)):
+        plain, corrected = (np.asarray(getattr(xp, name)(xp.asarray(a), axis=0, correction=c)) for c in (0, 1))
+        np.testing.assert_allclose(corrected, plain * (6 / 5) ** power, rtol=4 * np.finfo("f8").eps)
+
+
+@pytest.mark.parametrize("function, first", [("cumulative_sum", 0.0), ("cumulative_prod", 1.0)])
+def test_an_initial_element_comes_before_all_others(function, first):
+    a = RNG.standard_normal((3, 4))
+    plain = np.asarray(getattr(xp, function)(xp.asarray(a), axis=1))
+    found = np.asarray(getattr(xp, function)(xp.asarray(a), axis=1, include_initial=True))
+    assert found.shape == (3, 5) and (found[:, 0] == first).all()
+    np.testing.assert_array_equal(found[:, 1:], plain)
