@@ -1,0 +1,146 @@
+"""Stacks of small matrices: which pieces are left to SciPy, after a look at how many, and in what chunks."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import trnpy.linalg
+from trnpy._call.dispatch import Reason
+from trnpy._call.fast_path import Verdicts
+from trnpy._host import stack_routes, stacks
+
+COUNT = 1000  # matrices: enough that every row's stack is worth its route
+
+
+SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
+
+
+@pytest.fixture(autouse=True)
+def every_route_pays(monkeypatch):
+    """Also where the installed SciPy's loop over a stack is compiled, and would be left alone.
+
+    The compiled loops of trnpy have tests of their own (test_compiled.py); here NumPy's functions compute.
+    """
+    monkeypatch.setattr(stack_routes, "pays", lambda name: True)
+    monkeypatch.setattr(stack_routes, "own", lambda name: False)
+    Verdicts.known.verdicts.clear()  # decisions of calls of the same kind
+    yield
+    Verdicts.known.verdicts.clear()
+
+
+def untraced(name, *args, **kwargs):
+    """trnpy's result and SciPy's.
+
+    Where the installed SciPy takes no such call, trnpy raises what it raises, and the rest of a test is skipped.
+    """
+    try:
+        theirs = getattr(scipy.linalg, name)(*args, **kwargs)
+    except ValueError as why:
+        with pytest.raises(type(why), match=f"^{re.escape(str(why))}$"):
+            getattr(trnpy.linalg, name)(*args, **kwargs)
+        pytest.skip(f"the installed SciPy takes no stacks, and trnpy says so, too: {why}")
+    return getattr(trnpy.linalg, name)(*args, **kwargs), theirs
+
+
+def run(name, *args, route=True, **kwargs):
+    """Both results, of equal types, shapes and dtypes; the route ran (or did not)."""
+    with trnpy.trace() as log:
+        ours, theirs = untraced(name, *args, **kwargs)
+    assert [d.reason is Reason.ROUTE for d in log] == [route], log
+    assert bool(log[0].route) is route and not log[0].on_device
+    if route:
+        assert "times faster than the reference" in log[0].detail
+    assert type(ours) is type(theirs)
+    for mine, other in zip(*((x if isinstance(x, (list, tuple)) else (x,)) for x in (ours, theirs)), strict=True):
+        assert type(mine) is type(other)
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        assert mine.flags.writeable
+    return ours, theirs
+
+
+def t(a):
+    return a.conj().swapaxes(-2, -1)
+
+
+def stack(m, n, dtype, batch=(COUNT,), seed=0):
+    rng = np.random.default_rng([seed, m, n])
+    a = rng.standard_normal((*batch, m, n))
+    return (a + 1j * rng.standard_normal(a.shape) if np.dtype(dtype).kind == "c" else a).astype(dtype)
+
+
+def definite(n, dtype, batch=(COUNT,), seed=0):
+    a = stack(n, n, dtype, batch, seed)
+    return (a @ t(a) + n * np.eye(n)).astype(dtype)
+
+
+def ill_conditioned(count, condition, share, seed=0):
+    """A stack (count, 4, 4) of which that share, the last ones, has that condition number."""
+    a = stack(4, 4, "f8", (count,), seed)
+    q, r = np.linalg.qr(a)
+    few = int(np.ceil(share * count))
+    a[-few:] = ((q * np.geomspace(1, 1 / condition, 4)) @ np.linalg.qr(t(r))[0])[-few:]
+    return a
+
+
+@pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
+@pytest.mark.parametrize("condition", [1e10, 1e15])
+def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, condition, monkeypatch):
+    a = ill_conditioned(COUNT, condition, 1.0)
+
+    def refused(*args, **options):
+        raise AssertionError("more than a look")
+
+    for function in ("_inv", "_svd"):
+        monkeypatch.setattr(stacks, function, refused)
+    args = (a, a[..., :1]) if name == "lstsq" else (a,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
+        ours, theirs = untraced(name, *args)
+    for mine, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (ours, theirs)), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
+def test_what_follows_a_piece_of_ill_conditioned_matrices_is_scipys(name, monkeypatch):
+    """Where the look was lucky, no more than a piece is computed in vain."""
+    monkeypatch.setattr(stacks, "PIECE", 16 * 100)
+    monkeypatch.setattr(stacks, "SPREAD", (0.0, 0.05))
+    a = ill_conditioned(COUNT, 1e10, 0.7)
+    sizes = []
+    for function in ("_inv", "_svd"):
+        kept = getattr(stacks, function)
+        monkeypatch.setattr(stacks, function, lambda x, *r, kept=kept, **o: sizes.append(len(x)) or kept(x, *r, **o))
+    ours, theirs = run(name, *((a, a[..., :1]) if name == "lstsq" else (a,)))
+    assert sizes == [stacks.FIRST, 100, 100, 100]
+    ours, theirs = (x[0] if name == "lstsq" else x for x in (ours, theirs))
+    np.testing.assert_array_equal(ours[300:], theirs[300:])
+    np.testing.assert_allclose(ours[:300], theirs[:300], rtol=1e-6, atol=1e-6)
+
+
+def test_of_a_stack_that_is_mostly_scipys_a_small_piece_is_computed_in_vain(monkeypatch):
+    monkeypatch.setattr(stacks, "PIECE", 16 * COUNT // 2)
+    monkeypatch.setattr(stacks, "SPREAD", (0.9, 0.95))
+    a = ill_conditioned(COUNT, 1e10, 0.7)[::-1].copy()
+    sizes, kept = [], stacks._inv
+    monkeypatch.setattr(stacks, "_inv", lambda x: sizes.append(len(x)) or kept(x))
+    ours, theirs = run("inv", a, route=False)
+    assert sizes == [stacks.FIRST]
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svd", "svdvals", "pinv", "lstsq", "fractional_matrix_power"])
+def test_large_stacks_go_in_chunks(name, monkeypatch):
+    a = definite(4, "f8", (7, 150))
+    second = {"lstsq": (a,), "fractional_matrix_power": (0.3,)}.get(name, ())
+    whole, _ = run(name, a, *second)
+    for elements in ("CHUNK", "PIECE"):
+        monkeypatch.setattr(stacks, elements, 16 * 11)  # matrices at a time, and ten are left
+    parts, _ = run(name, a, *second)
+    for one, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (whole, parts)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+    if name == "solve":  # broadcast operands are not cut
+        run(name, a, np.ones(4))
+        run(name, a, np.ones((30, 4, 2)))
