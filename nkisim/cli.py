@@ -166,7 +166,7 @@ def _lint(options: argparse.Namespace) -> int:
         ]
         print_table("rules of the lint", ("rule", "subject", "decided by", "holds for", "source"), lines)
         elsewhere = [(str(number), why) for number, why in DECIDED_ELSEWHERE.items()]
-        print_table("what the simulator cannot decide", ("rule", "why, and what decides it"), elsewhere)
+        print_table("rules that the source cannot decide", ("rule", "reason, and where it is decided"), elsewhere)
         return 0
     dialects = chosen(options.nki or ALL)
     found = list(environment(os.environ, options.lnc, options.target, dialects)) if options.environment else []
@@ -248,7 +248,7 @@ def _front_end(options: argparse.Namespace) -> Dialect:
     """The one front end whose refusals apply to a run."""
     nki, *others = chosen(options.nki or DEFAULT)
     if others:
-        raise ValueError(f"--nki {options.nki}: a run is for one front end")
+        raise ValueError(f"--nki {options.nki}: a run has one front end")
     return nki
 
 

@@ -72,7 +72,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
             with _iteration(run, record, executions):
                 returned = body_fun(NkiScalar(value) if scalars else VirtualRegister(value, frozen=True))
             if returned is not None:
-                raise SimulatorError("fori_loop: the body returns a value; what it computes goes to memory", rule=7)
+                raise SimulatorError("fori_loop: the body returns a value; it must write its results to memory", rule=7)
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:

@@ -69,11 +69,11 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
 def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, address: tuple[int, int] | None) -> None:
     """Check the limits of one on-chip allocation."""
     if shape[0] > PARTITIONS:
-        raise SimulatorError(f"{kind} tensor {shape}: dimension 0 is that of partitions, at most {PARTITIONS}", rule=12)
+        raise SimulatorError(f"{kind} tensor {shape}: dimension 0 is the partitions, at most {PARTITIONS}", rule=12)
     row = math.prod(shape[1:]) * STORAGE[dtype].itemsize
     limit = run.hardware.sbuf_bytes_per_partition if kind == "sbuf" else PSUM_BANKS * PSUM_BANK_BYTES
     if row > limit:
-        refuse(run, BEYOND, f"{kind} tensor {shape} {dtype} takes {row} bytes per partition, there are {limit}")
+        refuse(run, BEYOND, f"{kind} tensor {shape} {dtype} needs {row} bytes per partition, there are {limit}")
     if address is None:
         return
     start, byte = address

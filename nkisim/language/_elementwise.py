@@ -80,7 +80,7 @@ def _activation(name: str) -> Callable[..., Any]:
 
 def _absent(name: str, instead: str) -> Callable[..., Any]:
     def function(x: Any, y: Any, dtype: Any = None) -> Any:
-        raise SimulatorError(f"nl.{name} has no instruction behind it on the device: {instead}", rule=34)
+        raise SimulatorError(f"nl.{name} has no instruction on the device: {instead}", rule=34)
 
     function.__name__ = function.__qualname__ = name
     return function
@@ -271,7 +271,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
     """Elements of each partition of data at the indices of the same partition."""
     if axis not in (0, 1, -1):
-        raise SimulatorError(f"nl.gather_flattened: axis {axis}; elements are taken along the free dimension")
+        raise SimulatorError(f"nl.gather_flattened: axis {axis}; only the free dimension can be gathered")
     dst = ndarray(indices.shape, data.dtype)
     isa.nc_n_gather(dst=dst, data=data, indices=indices)
     return dst if dtype is None else copy(dst, dtype)

@@ -129,7 +129,7 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
         if isinstance(node, ast.Call):
             name = dotted(node.func, module)
             if name in STATIC_LOOPS:
-                yield node, 6, "W", f"{name} is range under a deprecated name"
+                yield node, 6, "W", f"{name} is a deprecated name of range"
             elif name == DYNAMIC_RANGE:
                 yield node, 6, "W", "nl.dynamic_range is deprecated; use nl.fori_loop", (PARSER, TRACER)
                 yield node, 6, "E", "nl.dynamic_range was removed in 0.7; use nl.fori_loop", (SEVEN,)
@@ -241,7 +241,7 @@ def _scalars(function: Function, module: Module) -> Iterator[Violation]:
             value = keyword.value
             if keyword.arg in SCALAR_OPERANDS and isinstance(value, ast.Name) and value.id in unreported:
                 unreported.remove(value.id)
-                sentence = f"{keyword.arg}={value.id} is a Python number from the launch: every value is compiled anew"
+                sentence = f"{keyword.arg}={value.id} is a Python number from the launch: each value is compiled anew"
                 yield node, 9, "W", f"{sentence}, pass a (P, 1) tensor"
 
 

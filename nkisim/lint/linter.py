@@ -74,13 +74,13 @@ def environment(
         )
         found.append(Finding("environment", 0, 37, "E", message, (SEVEN,)))
     if cores is not None and cores != str(lnc):
-        message = f"NEURON_LOGICAL_NC_CONFIG={cores}, but the launch is on {lnc}; the two must be equal"
+        message = f"NEURON_LOGICAL_NC_CONFIG={cores}, but the launch uses {lnc}; the two must be equal"
         found.append(Finding("environment", 0, 37, "E", message))
     if "--auto-cast=none" not in variables.get("NEURON_CC_FLAGS", "").replace("--auto-cast none", "--auto-cast=none"):
         message = "NEURON_CC_FLAGS lacks --auto-cast=none: float32 products outside kernels become bf16"
         found.append(Finding("environment", 0, 39, "W", message))
     if BANK_TAKER in variables:
-        found.append(Finding("environment", 0, 11, "W", f"{BANK_TAKER} takes one of the PSUM banks"))
+        found.append(Finding("environment", 0, 11, "W", f"{BANK_TAKER} occupies one of the PSUM banks"))
     return tuple(sorted(found))
 
 

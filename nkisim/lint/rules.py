@@ -74,13 +74,13 @@ RULES: Mapping[int, Rule] = MappingProxyType(
     {
         r.number: r
         for r in (
-            _rule(1, "Python that the parser does not take", PARSING, "source", nki=(PARSER,)),
+            _rule(1, "Python that the parser does not support", PARSING, "source", nki=(PARSER,)),
             _rule(2, "signature or operator the compiler rejects", MIGRATION, "source"),
             _rule(3, "host library inside a kernel", MIGRATION, "source", "run"),
             _rule(4, "kernel that is not a pure function of its arguments", GUIDE, "source"),
             _rule(5, "compiled kernel called from a kernel", MIGRATION, "source", "run"),
             _rule(6, "loop form, or a register where only compile-time values go", LOOPS, "source", "run"),
-            _rule(7, "what a device loop may hold", LANGUAGE, "source", "run"),
+            _rule(7, "contents of a device loop", LANGUAGE, "source", "run"),
             _rule(8, "value outside int32 and float32", GUIDE, "source", nki=(PARSER,)),
             _rule(9, "unrolled size and recompilation", LOOPS, "source", "trace"),
             _rule(10, "name removed or deprecated", NOTES, "source", "run"),
@@ -139,12 +139,12 @@ RULES: Mapping[int, Rule] = MappingProxyType(
 DECIDED_ELSEWHERE: Mapping[int, str] = MappingProxyType(
     {
         16: "only execution knows which bytes were written: the simulator's shadow mask refuses the read",
-        26: "a hint is checked against the values it meets in a simulated run; an unseen input stays unproven",
-        32: "magnitudes are those of the simulated run; the source of a larger input cannot be seen here",
-        33: "domains are checked on the values of the simulated run; the approximation inside is not modelled",
-        37: "grid against NEURON_LOGICAL_NC_CONFIG needs the instance; there `lint --environment` compares them",
-        39: "calls through a framework are seen only where the file itself makes them (flags, NumPy arrays in a loop); "
-        "on the instance `lint --environment` looks for --auto-cast=none in NEURON_CC_FLAGS",
+        26: "a hint is checked against the values of a simulated run; other inputs remain unchecked",
+        32: "only the magnitudes of a simulated run are checked; a larger input may occur elsewhere",
+        33: "domains are checked on the values of the simulated run; the error of the approximation is not modelled",
+        37: "NEURON_LOGICAL_NC_CONFIG is set on the instance; there `lint --environment` compares it with the grid",
+        39: "calls through a framework are found only in the file itself (flags, NumPy arrays in a loop); "
+        "on the instance `lint --environment` checks NEURON_CC_FLAGS for --auto-cast=none",
     }
 )
 """For each rule that no static pass can decide: the missing knowledge, and the pass that decides instead."""

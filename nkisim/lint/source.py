@@ -112,7 +112,7 @@ def _host_library(function: Function, module: Module) -> Iterator[Violation]:
                 node,
                 3,
                 "W",
-                f"{name} inside the call tree of a kernel: pages of the documentation do it, no rule allows it",
+                f"{name} inside the call tree of a kernel: the documentation has examples, but no rule allows it",
             )
         elif name and name.split(".")[0] in HOST_LIBRARIES and isinstance(node.ctx, ast.Load):
             yield node, 3, "E", f"{name} inside the call tree of a kernel; compute it at module level as a plain number"

@@ -64,7 +64,7 @@ def _banks(trace: Trace) -> Iterator[Finding]:
     """Rule 11: if this variable is set, DMA transposes run on TensorEngine and occupy one bank."""
     if BANK_TAKER in os.environ and trace.psum_peak_banks == PSUM_BANKS:
         where = next(a for a in trace.allocations if a.buffer == "psum")
-        message = f"{PSUM_BANKS} PSUM banks are live at once and {BANK_TAKER} takes one of them"
+        message = f"{PSUM_BANKS} PSUM banks are live at once and {BANK_TAKER} occupies one of them"
         yield Finding(where.file, where.line, 11, "E", message)
 
 
@@ -115,7 +115,7 @@ def _descriptors(trace: Trace) -> Iterator[Finding]:
         moved = transfer(instruction, machine)
         if {o.region.buffer for o in operands} == {"sbuf"} and instruction.opcode == "dma_copy":
             seen.add((instruction.file, instruction.line))
-            yield _at(instruction, 22, "W", "SBUF to SBUF; nisa.tensor_copy does not take a round trip of 2 us")
+            yield _at(instruction, 22, "W", "SBUF to SBUF; nisa.tensor_copy avoids the DMA's latency of 2 us")
         elif payload * times[index] >= SMALL_TRANSFER and moved.descriptor_bytes < SMALL_DESCRIPTOR:
             seen.add((instruction.file, instruction.line))
             severity: Severity = "W" if moved.descriptor_bytes >= TINY_DESCRIPTOR or payload < SMALL_TRANSFER else "E"

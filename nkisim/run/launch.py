@@ -187,7 +187,7 @@ class Launch:
 
     def _specified(self, shape: tuple[int, ...], dtype: Any, name: str) -> NkiTensor:
         if self.mode != "trace":
-            raise SimulatorError(f"argument {name} has no data: only mode='trace' takes specifications")
+            raise SimulatorError(f"argument {name} has no data: only mode='trace' accepts specifications")
         device_dtype = _argument_dtype(dtype, name)
         self._exists(device_dtype, f"argument {name}")
         storage = Storage(
@@ -364,7 +364,7 @@ def _same_memory(result: Result, launch: Launch, other: Result, others: Launch) 
             place = [int(i) for i in np.unravel_index(first, a.shape)]
             values = f"{a.reshape(-1)[first]} or {b.reshape(-1)[first]}"
             raise SimulatorError(
-                f"{name} at {place} depends on memory that nothing wrote: with two contents of it, it is {values}",
+                f"{name} at {place} depends on memory that was never written: two contents of it give {values}",
                 rule=UNINITIALISED,
             )
 

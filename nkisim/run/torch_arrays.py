@@ -21,7 +21,7 @@ def as_array(tensor: Any, name: str) -> Array:
     """An array in the tensor's own memory; data types that NumPy lacks are read as integers first."""
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
-        raise SimulatorError(f"argument {name} is a tensor on {tensor.device}: the simulator takes those of the CPU")
+        raise SimulatorError(f"argument {name} is a tensor on {tensor.device}: the simulator needs a tensor on the CPU")
     plain = tensor.detach()
     named = {torch.bfloat16: (torch.int16, BF16)}
     for torch_name, numpy_name in (("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e5m2")):
