@@ -190,7 +190,7 @@ def front_end(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(FRONT_END) or "tracer"
 
 
-COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps compiled kernels
+COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # the compiler's folder of compiled kernels
 
 
 def compile_cache(environ: Mapping[str, str] = os.environ) -> str:

@@ -207,7 +207,7 @@ class _Run:
         return [k for k, c in enumerate(self.inputs[i]) if c == label and shape[k] == self.sizes[label]]
 
     def _moved(self, a: Any, has: Sequence[int]) -> np.ndarray:
-        """What this rank needs of an operand: its range of the label where the operand has it, else the whole."""
+        """The part of an operand that this rank needs: its range of the label if the operand has it, else the whole."""
         rank = self.comm.rank
         if isinstance(a, Sharded):
             if not has:
@@ -255,7 +255,7 @@ class _Run:
         axes = [self._axes(i, label, a.shape) for i, a in enumerate(self.arrays)]
         at = self.output.find(label)
         block = ring.local
-        results: dict[int, np.ndarray] = {}  # by rank of origin where the label is kept, else one sum
+        results: dict[int, np.ndarray] = {}  # by rank of origin if the result has the label, else one sum
         for owner in (n % ranks for n in range(rank, rank + ranks)):
             first, last = ring.edges[owner], ring.edges[owner + 1]
             now = [ranged(a, along, first, last) for a, along in zip(self.arrays, axes, strict=True)]

@@ -42,7 +42,7 @@ class Block:
 
     matrix: Sharded  # (m, m)
     basis: Sharded | None  # (n, m); None for the whole space
-    flat: bool = False  # a multiple of the identity but for rounding
+    flat: bool = False  # a multiple of the identity except for rounding errors
 
 
 def blocks(a: Sharded, most: int, orthonormal: Orthonormal) -> list[Block]:

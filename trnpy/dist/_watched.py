@@ -57,7 +57,7 @@ class Watched:
 
     @staticmethod
     def folder() -> str:
-        """The name of a new folder for pages, in memory where that is possible."""
+        """The name of a new folder for pages, in memory if possible."""
         memory = Path("/dev/shm")
         return tempfile.mkdtemp(prefix="trnpy-", dir=memory if os.access(memory, os.W_OK) else None)
 

@@ -196,7 +196,7 @@ class Array(Held):
         options = {"steps": self._steps, "key": key}
         root._bind(record(assigned, (node, value), options, node.shape, node.dtype))
 
-    # --- What it is ---------------------------------------------------------------------------------------------------
+    # --- Attributes ---------------------------------------------------------------------------------------------------
 
     @property
     def dtype(self) -> np.dtype:

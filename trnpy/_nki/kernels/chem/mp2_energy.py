@@ -28,7 +28,7 @@ from ..shared.blocks import entry, flat, offsets, turned_format
 TILE = 128  # rows of K on the partitions, and of a in the stationary operand
 SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
 EXACT = 8  # products of 128 rows of 8-bit digits that one bank sums exactly
-ROUNDED_GROUPS = 2  # the lowest ones may round: their unit is below what the digits leave out
+ROUNDED_GROUPS = 2  # the lowest groups may round: their unit is below the truncation error of the digits
 ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer
 SETS = 2  # of work tiles: a block of rows starts while the one before ends
 PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, then the rest

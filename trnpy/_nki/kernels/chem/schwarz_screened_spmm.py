@@ -127,7 +127,7 @@ def _block(job, at):
 
 
 def _load(job, at, k0, slot, counts):
-    """128 rows of K of both operands, all digits, with zeros where a column of the left one keeps none of them."""
+    """128 rows of K of both operands, all digits, with zeros for the columns of the left one that keep none of them."""
     found = []
     for side in range(2):
         x, size = (job["a"], job["b"])[side], (job["m_size"], job["n_size"])[side]

@@ -5,7 +5,7 @@ the words of trnpy._engine.digits as they lie in its memory; here VectorE and Sc
 runs along the rows TensorE turns tiles of digits, exactly.
 
 Bound by DMA, which moves 22 bytes an element: 2.5 % of the time of the product at 4096^3 for each operand.
-Turned digits of 8192 x 8192 take 54,000 instructions, too many without a device loop (shared/blocks.walk).
+Transposed digits of 8192 x 8192 need 54,000 instructions, too many without a device loop (shared/blocks.walk).
 """
 
 import nki

@@ -18,7 +18,7 @@ from . import abs_bound, digits_matmul, digits_split
 
 WIDTH = 2048  # columns of a tile of words that is measured
 HALF_BITS = 16
-WALKS = 5  # over blocks: two operands, both products, and the result share what a program may have
+WALKS = 5  # over blocks: two operands, both products, and the result share the instruction limit
 NOTHING = 2.0**120  # marks that all numbers are zero: larger than any of the integers
 SCALE = 2.0**-64  # of magnitudes: then sums of products of any two are float32 numbers
 
@@ -33,8 +33,8 @@ def words_matmul(
     a: words (w, M, K), or (w, K, M) if turned; its first digit is byte ``tops[0]`` - 1. Or digits (s, K, M).
     b: words (w, K, N), or (w, N, K) if turned, with ``tops[1]``. Or digits (s, K, N).
     x, y: magnitudes of both, bfloat16: (M, K) and (K, N), each turned unless ``rows``.
-    extremes of each partition: of |V| the largest, and the smallest positive number, NOTHING where there is none; of
-    the product of x and y the smallest positive number, abs_bound.NOTHING where there is none.
+    extremes of each partition: the largest |V|, the smallest positive |V|, or NOTHING if there is none, and the
+    smallest positive number of the product of x and y, or abs_bound.NOTHING if there is none.
     """
     left = _digits_of(x=a, top=tops[0], digits=digits, turned=not turned[0])
     right = _digits_of(x=b, top=tops[1], digits=digits, turned=turned[1])

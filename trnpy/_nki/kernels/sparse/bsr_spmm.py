@@ -29,7 +29,7 @@ def bsr_spmm(tiles, x, left_at, right_at, length, unit=4, digits=0, words=3, lea
 
     x: (C 128, N), or (C 128, digits N), all digits of a row side by side; right_at (1, R length) int32: for each
     product of each of R rows the first element of its rows of x; left_at the same for its tile, or (1, R) for the
-    first tile of a row, where the tiles of a row lie side by side. Half of the slots are ``unit`` tiles.
+    first tile of a row, if the tiles of a row lie side by side. Half of the slots are ``unit`` tiles.
     Result: (R 128, N) float32, of digits (words, R 128, N) int32, the lowest word first; with ``least`` (128, 1), whose
     smallest element is the smallest positive one of A X.
     """

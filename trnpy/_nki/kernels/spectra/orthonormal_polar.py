@@ -15,8 +15,8 @@ def orthonormal_polar(h, operator, omega, coefficients, polish, complement=False
     """Q (N, R), Q^T h Q (R, R), and (128, 2) whose second column sums to |Q^T Q - I|_F^2; all float32, in HBM.
 
     h: (N, N) symmetric; omega: (N, R), of norm below 1; coefficients, polish: (steps, 3), an even number of steps each.
-    The subspace is where operator (N, N), a matrix sign, is 1; or if ``complement`` what is orthogonal to the
-    orthonormal columns of operator (N, C). Columns of zeros in omega stay zeros, and count 1 each in the sum.
+    The subspace belongs to the eigenvalue 1 of operator (N, N), a matrix sign; or if ``complement``, it is orthogonal
+    to the orthonormal columns of operator (N, C). Zero columns of omega remain zero, and add 1 each to the sum.
     """
     n, r = omega.shape
     assert coefficients.shape[0] % 2 == 0 and polish.shape[0] % 2 == 0
