@@ -252,7 +252,7 @@ def prepare() -> None:
     agree with it (documented).
     """
     if (lnc := os.environ.get(LOGICAL_CORES, LNC)) != LNC:
-        raise DeviceUnavailable(f"{LOGICAL_CORES}={lnc}: trnpy's kernels take one physical core each: set it to {LNC}")
+        raise DeviceUnavailable(f"{LOGICAL_CORES}={lnc}: trnpy's kernels use one physical core each: set it to {LNC}")
     if core := own_core():
         os.environ[VISIBLE_CORES] = core
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))

@@ -120,7 +120,7 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if MPI.COMM_WORLD.size == 1 < launched():  # otherwise each would be rank 0 of 1 and do all the work
         raise RuntimeError(
-            f"{launched()} processes were started, but the {MPI.get_vendor()[0]} that mpi4py uses knows of one: start them "
+            f"{launched()} processes were started, but the {MPI.get_vendor()[0]} of mpi4py reports one: start them "
             "with the mpiexec of this MPI, or with srun --mpi=LIBRARY"
         )
     world = MPI.COMM_WORLD.Dup()  # separates the program's own messages from ours

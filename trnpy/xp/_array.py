@@ -230,7 +230,7 @@ class Array(Held):
 
     def _matrix_turned(self) -> Array:
         if self.ndim != 2:
-            raise ValueError("T needs two dimensions; of stacks of matrices, mT is the transpose")
+            raise ValueError("T needs two dimensions; use mT for a stack of matrices")
         return self._turned()
 
     def _turned(self) -> Array:
@@ -263,7 +263,7 @@ class Array(Held):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         xp = importlib.import_module("trnpy.xp")
         if api_version not in (None, *xp.API_VERSIONS):
-            raise ValueError(f"array API version {api_version!r}: known are {', '.join(xp.API_VERSIONS)}")
+            raise ValueError(f"array API version {api_version!r}: expected one of {', '.join(xp.API_VERSIONS)}")
         return xp
 
     # --- Values -------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class Array(Held):
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
         if device != DEVICE or stream is not None:
-            raise ValueError(f"device {device!r}, stream {stream!r}: Arrays know {DEVICE!r} only, without streams")
+            raise ValueError(f"device {device!r}, stream {stream!r}: expected {DEVICE!r} without a stream")
         return self
 
     def __dlpack__(

@@ -67,7 +67,7 @@ def view(function: Callable[..., Any], x: Any, /, **options: Any) -> Array:
 
 def check_device(device: Any) -> None:
     if device not in (None, DEVICE):
-        raise ValueError(f"device {device!r}: known is {DEVICE!r}")
+        raise ValueError(f"device {device!r}: expected {DEVICE!r}")
 
 
 def made(function: Callable[..., Any], *args: Any, device: Any = None, **options: Any) -> Array:

@@ -120,7 +120,7 @@ def eigvalsh(x: Array, /) -> Array:
 @like(np.linalg.qr)
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
-        raise ValueError(f"mode {mode!r}: known are 'reduced' and 'complete'")
+        raise ValueError(f"mode {mode!r}: expected 'reduced' or 'complete'")
     node = _matrices(x, np.linalg.qr, square=False)
     *stack, m, n = node.shape
     k = m if mode == "complete" else builtins.min(m, n)

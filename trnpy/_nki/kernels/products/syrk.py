@@ -59,7 +59,7 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
     chunks = []
     for first in range(0, n, width):
         chunks.extend(_column(work=work, n=n, first=first, width=min(width, n - first), height=height, a_rows=a_rows))
-        if first + width >= n or depth <= k_tiles:  # otherwise the kept tiles of a chunk would be overwritten too early
+        if first + width >= n or depth <= k_tiles:  # the next column would overwrite a single chunk too early
             blocks.follow(job=work, chunks=chunks, load=_panels)
             chunks = []
     return c
