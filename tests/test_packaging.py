@@ -193,3 +193,11 @@ print("calls:", len(ledger.calls))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0 and "calls: 12" in ran.stdout, ran.stderr
+
+
+def test_every_file_of_tests_is_collected():
+    """pytest's default leaves out folders with names such as ``dist`` and ``build``."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    collected = {line.partition("::")[0] for line in said.splitlines() if "::" in line}
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")} == collected
