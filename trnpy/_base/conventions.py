@@ -47,7 +47,7 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 # Types of values that an option treats like its default's type. The installed function judges all others.
 ORDINARY: dict[type, tuple[type, ...]] = {
-    bool: (bool, int), str: (str,), int: (int, np.integer, list, tuple),
+    bool: (bool, int), str: (str,), int: (int, np.integer, list, tuple, str),  # trans may be 0 or "N"
 }  # fmt: skip
 STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are strings, None by default
 
@@ -55,6 +55,8 @@ STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are
 @functools.cache
 def _options(function: Callable[..., Any]) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
     """Position, name and normal types of each option of ``function`` whose default is a flag, a string or an int."""
+    if str(function.__module__).startswith("trnpy."):  # no installed function is to judge
+        return ()
     try:
         known = list(parameters(function).values())
     except ValueError:  # a function in C without a signature
