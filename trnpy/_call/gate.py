@@ -403,7 +403,7 @@ def unattended() -> bool:
 
 
 def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float]:
-    """The sum and the product of the arrays' sizes; infinite if an argument is neither an exact array nor an option."""
+    """The sum and the product of the arrays' sizes; infinite if an argument is an Array, or by position no option."""
     elements, product = 0, 1
     for a in args:
         if type(a) is np.ndarray:
@@ -411,6 +411,8 @@ def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float]:
             product *= a.size or 1
         elif a is not None and not isinstance(a, (str, int, float)):
             return math.inf, math.inf
+    if kwargs and Attention.array in map(type, kwargs.values()):
+        return math.inf, math.inf
     for size in in_keywords(kwargs) if kwargs else ():
         elements += size
         product *= size or 1

@@ -239,6 +239,7 @@ class Attention:
     apart = False
     # Calls a function if Arrays are among its arguments, or returns NotImplemented. None: no Array was ever made.
     arrays: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
+    array: type | None = None  # the type of Arrays, with ``arrays``
 
 
 _override: ContextVar[Any] = ContextVar("trnpy_engine", default=None)  # an engine in place of the policy's

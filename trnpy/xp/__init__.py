@@ -50,7 +50,7 @@ __all__ = [
 ]  # fmt: skip
 __all__ += [*_creation.__all__, *_elementwise.__all__, *_products.__all__, *_reductions.__all__, *_shapes.__all__]
 _operators.attach()
-Attention.arrays, Attention.asked = at_once, True  # from now on calls look for Arrays
+Attention.arrays, Attention.array, Attention.asked = at_once, Array, True  # from now on calls look for Arrays
 
 
 class __array_namespace_info__:
