@@ -147,7 +147,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 
 
 @like(np.take_along_axis)
-def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+def take_along_axis(x: Array, indices: Array, /, axis: int = -1) -> Array:  # SciPy 1.15 passes axis by position
     return array(_rules.at_once(np.take_along_axis, node_of(x), node_of(indices), axis=axis))
 
 
