@@ -14,11 +14,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     library = importlib.import_module(metafunc.config.getoption("--library"))
     conftest = vars(importlib.import_module("scipy.conftest"))
     backends = conftest["xp_available_backends"]
-    if isinstance(backends, dict):  # SciPy 1.15: a mark has a view of its values
+    if isinstance(backends, dict):  # before SciPy 1.17
         backends.clear()
         backends[library.__name__] = library
+    if "xp" not in conftest:  # SciPy 1.15: a mark has a view of these values
         return
     conftest["xp_known_backends"].add(library.__name__)  # the names that marks of skipped tests may have
+    conftest.get("xp_skip_np_only_backends", set()).add(library.__name__)  # SciPy 1.16
     # One id for each library, so that the names of tests are the same.
     metafunc.definition.add_marker(pytest.mark.parametrize("xp", [pytest.param(library, id="xp")], indirect=True))
 
