@@ -411,7 +411,7 @@ def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float]:
             product *= a.size or 1
         elif a is not None and not isinstance(a, (str, int, float)):
             return math.inf, math.inf
-    if kwargs and Attention.array in map(type, kwargs.values()):
+    if kwargs and any(type(a) is Attention.array for a in kwargs.values()):
         return math.inf, math.inf
     for size in in_keywords(kwargs) if kwargs else ():
         elements += size
