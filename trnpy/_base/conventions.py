@@ -47,7 +47,8 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 # Types of values that an option treats like its default's type. The installed function judges all others.
 ORDINARY: dict[type, tuple[type, ...]] = {
-    bool: (bool, int), str: (str,), int: (int, np.integer, list, tuple, str),  # trans may be 0 or "N"
+    bool: (bool, int), str: (str,),
+    int: (int, float, np.integer, list, tuple, str),  # trans may be 0 or "N", tol 0 or 1e-6
 }  # fmt: skip
 STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are strings, None by default
 

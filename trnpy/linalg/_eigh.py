@@ -123,8 +123,18 @@ class Eigenpairs(Problem):
         full = [hermitian(m, self.lower, self.dtype) for m in self.arrays]
         moderate(*full)
         if len(full) == 1:
-            return eigh(full[0], engine, self.method)
-        return generalized(full[0], full[1], self.kind, engine, self.method)
+            w, x = eigh(full[0], engine, self.method)
+        else:
+            w, x = generalized(full[0], full[1], self.kind, engine, self.method)
+        if self.selection is not None and self.selection[0] == "value":
+            self._apart(usual(w, np.ones(1)), np.array(self.selection[1]))
+        return w, x
+
+    def _apart(self, w: np.ndarray, bounds: np.ndarray) -> None:
+        """Unsupported if rounding decides on which side of a bound an eigenvalue lies: LAPACK then decides."""
+        error = ALLOWED_ERROR * len(w) * np.finfo(self.dtype).eps * np.abs(w).max(initial=0.0)
+        if (np.abs(np.subtract.outer(w, bounds[np.isfinite(bounds)])) <= error).any():
+            raise Unsupported(Reason.VALUE, "an eigenvalue within rounding of a bound of subset_by_value")
 
     def error(self, result: tuple[np.ndarray, np.ndarray]) -> float:
         a, *rest = (hermitian(m, self.lower, self.dtype) for m in self.arrays)
@@ -138,18 +148,6 @@ class Eigenproblem(Eigenpairs):
     """All or some eigenvalues, with or without vectors."""
 
     __slots__ = ()
-
-    def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-        w, x = super().run(engine)
-        if self.selection is not None and self.selection[0] == "value":
-            self._apart(usual(w, np.ones(1)), np.array(self.selection[1]))
-        return w, x
-
-    def _apart(self, w: np.ndarray, bounds: np.ndarray) -> None:
-        """Unsupported if rounding decides on which side of a bound an eigenvalue lies: LAPACK then decides."""
-        error = ALLOWED_ERROR * len(w) * np.finfo(self.dtype).eps * np.abs(w).max(initial=0.0)
-        if (np.abs(np.subtract.outer(w, bounds[np.isfinite(bounds)])) <= error).any():
-            raise Unsupported(Reason.VALUE, "an eigenvalue within rounding of a bound of subset_by_value")
 
     def deliver(self, result: tuple[np.ndarray, np.ndarray]) -> Any:
         w, x = result
