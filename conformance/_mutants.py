@@ -181,18 +181,15 @@ def plant_results() -> None:
     """Plant the result of every call that launched something, after it has been accepted."""
     delivered = dispatch._delivered
 
-    def planted(
-        op: Any, problem: Any, form: Any, result: Any, args: Any, kwargs: Any, decision: Any, *rest: Any
-    ) -> Any:
-        if decision.on_device:
+    def planted(op: Any, problem: Any, form: Any, result: Any, way: Any, args: Any, kwargs: Any, *rest: Any) -> None:
+        if way.decision.on_device:
             State.reached[op.name] = None
             if State.awake == op.name:
                 inner: Callable[[Any], Any] = form or (lambda x: x)
                 out = kwargs.get("out")
                 form = lambda x: nudged(inner(x), out)  # noqa: E731
-        ours, decision = delivered(op, problem, form, result, args, kwargs, decision, *rest)
-        State.accepted += [op.name] * decision.on_device
-        return ours, decision
+        delivered(op, problem, form, result, way, args, kwargs, *rest)
+        State.accepted += [op.name] * way.decision.on_device
 
     dispatch._delivered = planted
 

@@ -25,7 +25,7 @@ LINES = {  # arguments, and what the first lines match
         ["-m", "trnpy", "examples/water_clusters.py", "1"],
         [
             r"E\(RHF, 1 H2O\) = -76\.0091080324",
-            r"trnpy: #, of which # # in 1\d\d calls of 6 accelerated functions \(measured\)",
+            r"trnpy: #, of which # # in 1\d\d calls of 7 accelerated functions \(measured\)",
             SAME.format(r"none of its 1\d\d calls has"),
         ],
     ),

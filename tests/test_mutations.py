@@ -8,6 +8,8 @@ from conformance import _campaign
 from conformance._covering import covering, stored
 from conformance._draw import KINDS, Source, draw, mutations
 
+pytestmark = pytest.mark.slow  # it runs pytest on packages of its own, some of them with mutations that never end
+
 CODE = '''
 """A package of one module."""
 

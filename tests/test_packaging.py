@@ -200,4 +200,6 @@ def test_every_file_of_tests_is_collected():
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     collected = {line.partition("::")[0] for line in said.splitlines() if "::" in line}
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")} == collected
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    skipped = {name for name, text in files.items() if re.search(r"^(\w+ = )?pytest.importorskip", text, re.M)}
+    assert files.keys() - skipped <= collected <= files.keys()  # files of a package that is not installed are skipped

@@ -26,7 +26,7 @@ def blocked(rng, block, dtype="f8", side=768):
 
 def routes():
     """Whether calls of each kind that is remembered take the route."""
-    return [bool(decision.route) for _, decision in _quick.Verdicts.known.verdicts.values()]
+    return [bool(decision.route) for *_, decision in _quick.Verdicts.known.verdicts.values()]
 
 
 def scipys(a, x):

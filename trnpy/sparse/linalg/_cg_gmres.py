@@ -226,6 +226,8 @@ def prepare_gmres(
     A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-5, atol: float = 0.0, restart: Any = None, maxiter: Any = None,
     M: Any = None, callback: Any = None, callback_type: Any = None,
 ) -> Problem:  # fmt: skip
+    if callback is not None and callback_type is None:  # SciPy warns of that, and the warning names its caller
+        raise Unsupported(Reason.PARAM, "a callback without callback_type")
     own = {"callback": callback, "callback_type": callback_type}
     if callback is None and callback_type in CALLBACK_TYPES:
         own = {}
