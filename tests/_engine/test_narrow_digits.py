@@ -91,7 +91,7 @@ def test_where_sums_keep_22_bits_the_probes_choose_digits_of_seven(keeps_22_bits
     e = DeviceEngine(SimulatorRuntime(TRN2))
     assert error(e.matmul(a, b), a, b) <= 4.0
     assert error(e.gram(a), a, a.T) <= 4.0
-    with pytest.raises(Refused, match="eight bits, which integers are made of"):
+    with pytest.raises(Refused, match="eight bits, which integers need"):
         e.matmul(np.ones((4, 4), np.int64), np.ones((4, 4), np.int64))
 
 

