@@ -56,7 +56,7 @@ STRINGS = frozenset({"assume_a", "driver", "lapack_driver"})  # options that are
 @functools.cache
 def _options(function: Callable[..., Any]) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
     """Position, name and normal types of each option of ``function`` whose default is a flag, a string or an int."""
-    if str(getattr(function, "__module__", "")).startswith("trnpy."):  # no installed function is to judge
+    if str(getattr(function, "__module__", "")).partition(".")[0] not in ("numpy", "scipy"):
         return ()
     try:
         known = list(parameters(function).values())
