@@ -52,7 +52,7 @@ def main(name: str, arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(suite, root, Path(folder), options.simulator)
         code, outcomes = run.on(options.library, asked or suite.tests(root), [*own, *extra])
-        if code > FAILED:  # collection ended: pytest has said why
+        if code not in (0, FAILED):  # collection ended and pytest has said why, or a signal ended pytest
             return code
         strict: Outcomes = {}
         rest_of = [test for test, (kind, _) in outcomes.items() if options.strict or kind != "passed"]
