@@ -107,7 +107,8 @@ def picture(ratios: dict[str, tuple[str, float]]) -> str:
         parts.append(f'<text x="{left}" y="{y + 11}">{words}</text>')
         parts.append(f'<text x="{end + 5:.0f}" y="{y + 28}" class="b">{shown(ratio)}</text>')
     style = (
-        "<style>text{font:12px system-ui,sans-serif;fill:#223;paint-order:stroke;stroke:#fff;stroke-width:3px}.t{font-weight:600}.b{font-weight:600}"
+        "<style>text{font:12px system-ui,sans-serif;fill:#223;paint-order:stroke;stroke:#fff;stroke-width:3px}"
+        ".t{font-weight:600}.b{font-weight:600}"
         ".grid{stroke:#dde}.one{stroke:#667}.gain{fill:#2a7f62}.same{fill:#889}.loss{fill:#b0484f}</style>"
     )
     size = f'viewBox="0 0 {left + width + 12} {bottom + 24}" width="{left + width + 12}" height="{bottom + 24}"'
