@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from types import FrameType
+from typing import Any
 
 from trnpy._call.dispatch import Decision, Reason
 from trnpy._report.ledger import Ledger
@@ -12,11 +12,13 @@ OPENED = 100.0  # perf_counter seconds
 
 
 def frame(file: str, line: int, module: str = "script") -> FrameType:
-    """A frame that stands at ``line`` of ``file`` in ``module``."""
-    code = compile("\n" * (line - 1) + "here = getframe(0)", file, "exec")
-    space = {"__name__": module, "getframe": sys._getframe}
+    """A frame that stands at ``line`` of ``file`` in ``module``, and has no caller."""
+    code = compile("\n" * (line - 1) + "def here(): yield", file, "exec")
+    space: dict[str, Any] = {"__name__": module}
     exec(code, space)
-    here: FrameType = space["here"]  # type: ignore[assignment]
+    space["started"] = space["here"]()
+    next(space["started"])
+    here: FrameType = space["started"].gi_frame
     return here
 
 

@@ -140,7 +140,7 @@ def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
     ]
     assert past_patch(ledger)[0] in sentences(ledger)
     assert ledger.to_dict()["unrouted"] == [
-        {"kind": "product", "function": "a.dot(b)", "file": "script.py", "line": 1, "seconds": 0.4}
+        {"kind": "product", "function": "a.dot(b)", "file": "script.py", "line": 1, "seconds": 0.4, "through": ""}
     ]
     outer = trnpy._report.ledger.Ledger(opened=OPENED)
     outer.absorb(ledger)

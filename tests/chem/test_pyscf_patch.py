@@ -184,12 +184,12 @@ def test_the_patch_is_undone_when_the_block_raises():
     assert lib.dot is ROWS["pyscf.lib.numpy_helper.dot"].reference
 
 
-def test_calls_from_inside_pyscf_are_its_own_lines_in_the_report(patched):
+def test_calls_from_inside_pyscf_are_the_programs_line_beside_pyscfs(patched):
     with trnpy.profile() as ledger:
         rhf(water())
-    files = {t.file for t in ledger.by_line() if t.op == "scipy.linalg.eigh"}
-    assert any(file.endswith("pyscf/scf/hf.py") for file in files)
-    assert not [file for file in files if "trnpy/" in file.partition("site-packages")[0] and "tests" not in file]
+    found = {(t.file, t.through.rpartition(":")[0]) for t in ledger.by_line() if t.op == "scipy.linalg.eigh"}
+    assert any(through.endswith("pyscf/scf/hf.py") for _, through in found)
+    assert {file for file, _ in found} == {__file__}
 
 
 def test_other_threads_see_the_patch_and_original_blocks_hide_it(patched):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nkisim.hardware import ERROR_FACTOR
 from trnpy._report.instance_cost import ASSUMED, Estimate, rentals
-from trnpy._report.ranks import by_line, imbalance, place_parts
+from trnpy._report.ranks import by_line, imbalance
 from trnpy._report.run_record import Run
 from trnpy._report.scaling import curve, instance_of
 from trnpy._report.units import (
@@ -16,6 +16,7 @@ from trnpy._report.units import (
     duration,
     modelled,
     place,
+    place_parts,
     price,
     quantity,
     several,

@@ -19,12 +19,12 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from trnpy._base.conventions import OWN
 from trnpy._base.locks import Lock
 from trnpy._base.processors import waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
 from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import source, write
+from trnpy._report.program_lines import DIRECT, is_direct, is_library
 from trnpy._report.sampler import UNPATCHED, Samples, Unrouted, watch
 from trnpy._report.small_calls import Call, SmallCalls
 from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trnpy._report.run_record import Rank
     from trnpy._report.what_if import WhatIf
 
-LIBRARIES = (*OWN, "numpy", "scipy")  # the caller of a function is the first frame outside these packages
+LIBRARIES = DIRECT  # the caller of a function is the first frame outside these packages
 FOLD = 256  # calls are summed in batches of this size
 EVENTS = 1000  # number of longest calls that are kept individually for the timeline: under 1 MB
 SITES = 10_000  # lines of the program with counters of their own; further lines, of generated code, share one entry
@@ -48,15 +48,21 @@ OVERLAPS = 256  # number of finished calls that are remembered, to find the part
 
 
 class _Site:
-    """A call site of the program, with its last decision and the tally of this decision."""
+    """A call site, with its last decision and the tally of this decision.
 
-    __slots__ = ("code", "decision", "file", "library", "line", "tally")
+    ``through`` is the line of a library, as ``file:line``, through which the program's line made the call.
+    """
 
-    def __init__(self, code: CodeType | None, file: str, line: int, library: bool = False) -> None:
+    __slots__ = ("code", "decision", "file", "kind", "line", "tally", "through")
+
+    def __init__(self, code: CodeType | None, file: str, line: int, kind: int, through: str = "") -> None:
         self.code = code  # kept alive, so that no other code object gets its id
-        self.file, self.line, self.library = file, line, library
+        self.file, self.line, self.kind, self.through = file, line, kind, through
         self.decision: Decision | None = None
         self.tally = Tally()
+
+
+PROGRAM, LIBRARY, SKIPPED = range(3)  # kinds of sites: SKIPPED ones, of NumPy, SciPy and trnpy, are never named
 
 
 _UNKNOWN = ("", 0)
@@ -70,7 +76,7 @@ class Ledger:
     """
 
     __slots__ = (
-        *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
+        *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_joined", "_elsewhere", "_tallies"),
         *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "_recent", "_forgotten", "_until"),
         *("small", "samples", "comparisons", "engines", "instance", "ranks", "operands"),
     )
@@ -87,8 +93,9 @@ class Ledger:
         self._waits: tuple[float, float, bool | None] = self.opened, waited_s(), None
         self._lock = Lock()  # a signal handler may call in the middle of _fold
         self._sites: dict[tuple[int, int], _Site] = {}  # key: id of the code object, and instruction
-        self._elsewhere = _Site(None, *_UNKNOWN)
-        self._tallies: dict[tuple[str, str, str, str, str, int], Tally] = {}
+        self._joined: dict[tuple[_Site, _Site], _Site] = {}  # key: the program's line and the library's
+        self._elsewhere = _Site(None, *_UNKNOWN, PROGRAM)
+        self._tallies: dict[tuple[str | int, ...], Tally] = {}
         self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
         self._shortest_kept_s = -math.inf
         self._kept = 0
@@ -114,16 +121,30 @@ class Ledger:
             self._fold()
 
     def site(self, frame: FrameType | None) -> _Site:
-        """The line of the nearest frame, from ``frame`` outwards, outside LIBRARIES."""
+        """The line of the program that made a call, and the library's line through which it did, if there is one.
+
+        A thread of a library has no line of the program; its calls belong to the library's line.
+        """
+        through: _Site | None = None
         while frame is not None:
             try:
                 site = self._sites[id(frame.f_code), frame.f_lasti]
             except KeyError:
                 site = self._resolve(frame)
-            if not site.library:
-                return site
+            if site.kind == PROGRAM:
+                return site if through is None else self._join(site, through)
+            if site.kind == LIBRARY and through is None:
+                through = site
             frame = frame.f_back
-        return self._elsewhere
+        return through or self._elsewhere
+
+    def _join(self, site: _Site, through: _Site) -> _Site:
+        joined = self._joined.get((site, through))
+        if joined is None:
+            joined = _Site(site.code, site.file, site.line, PROGRAM, f"{through.file}:{through.line}")
+            if len(self._joined) < SITES:
+                self._joined[site, through] = joined
+        return joined
 
     def small_calls(
         self, decision: Decision, frame: FrameType, activation: object, policy: object
@@ -135,8 +156,8 @@ class Ledger:
         """
         with self._lock:
             site = self.site(frame)
-            library = site.code is not frame.f_code
             place = self._sites.get((id(frame.f_code), frame.f_lasti))  # None if there are SITES already
+            library = bool(site.through) or site.code is not frame.f_code
             for old in self.small if library else ():
                 same = old.site, old.place, old.decision, old.activation, old.policy
                 if same == (site, place, decision, activation, policy):
@@ -207,14 +228,14 @@ class Ledger:
 
     def _resolve(self, frame: FrameType) -> _Site:
         code = frame.f_code
-        library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
-        site = _Site(code, source(code.co_filename), frame.f_lineno, library)
+        kind = SKIPPED if is_direct(frame) else LIBRARY if is_library(frame) else PROGRAM
+        site = _Site(code, source(code.co_filename), frame.f_lineno, kind)
         if len(self._sites) < SITES:  # more are not kept, because code generated in a loop would fill memory
             self._sites[id(code), frame.f_lasti] = site
         return site
 
     def _tally(self, decision: Decision, site: _Site) -> Tally:
-        where = (site.file, site.line) if len(self._tallies) < SITES else _UNKNOWN
+        where = (site.file, site.line, site.through) if len(self._tallies) < SITES else (*_UNKNOWN, "")
         key = (decision.op, ran_on(decision), reason(decision), decision.machine, *where)
         tally = self._tallies.get(key)
         if tally is None:
@@ -284,7 +305,7 @@ class Ledger:
 
     def by_line(self) -> list[Tally]:
         """One tally for each line of the program, function, place and reason; longest measured time first."""
-        return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line")
+        return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line", "through")
 
     def missed(self) -> list[Tally]:
         """Lines with calls on the host for which a device would be HYSTERESIS times faster (modelled), by gain.

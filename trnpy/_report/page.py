@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._base.records import record
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
-from trnpy._report.ranks import HOST, place_parts
+from trnpy._report.ranks import HOST
 from trnpy._report.reasons import meaning
 from trnpy._report.run_record import Rank, Run
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
@@ -17,7 +17,19 @@ from trnpy._report.small_calls import Call
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where
-from trnpy._report.units import NONE, Table, basis, duration, modelled, place, quantity, several, span, took
+from trnpy._report.units import (
+    NONE,
+    Table,
+    basis,
+    duration,
+    modelled,
+    place,
+    place_parts,
+    quantity,
+    several,
+    span,
+    took,
+)
 from trnpy._report.what_if import Verdict, WhatIf, predicted
 from trnpy._settings.host_rates import machine_id
 
@@ -286,8 +298,9 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
         (t.moved_bytes, quantity(t.moved_bytes, "B") if t.modelled else NONE),
         (t.flops, quantity(t.flops, "flop") if t.modelled else NONE),
     )
+    via = f"<br><span>via {html.escape(place(*place_parts(t.through)))}</span>" if t.through else ""
     cells = [
-        f'<td class="where" title="{html.escape(t.file)}:{t.line}">{above}<b>{name}</b></td>',
+        f'<td class="where" title="{html.escape(t.file)}:{t.line}">{above}<b>{name}</b>{via}</td>',
         f'<td data-k="{labels[1]}"><code>{html.escape(t.op)}</code></td>',
         f'<td data-k="{labels[2]}">{html.escape(where(t, machine))}</td>',
         f'<td data-k="{labels[3]}" class="why"><b>{why(t)}</b> <span>{html.escape(t.detail)}</span></td>',

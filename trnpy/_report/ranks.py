@@ -92,12 +92,6 @@ def by_line(ranks: list[Rank]) -> list[Shared]:
     return sorted(found.values(), key=lambda line: -sum(line.seconds) - sum(line.waited_s))
 
 
-def place_parts(where: str) -> tuple[str, int]:
-    """File and line of ``file:line``."""
-    file, _, line = where.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (where, 0)
-
-
 def to_dict(ranks: list[Rank]) -> list[dict[str, Any]]:
     """The ranks in JSON types, without events, which only the page draws."""
     totals = ("sent", "waited_s", "moved_s", "busy_s")

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from trnpy._base.conventions import OWN
 from trnpy._report.files import source
+from trnpy._report.program_lines import is_library
 
 PERIOD_S = 0.04  # half of this slowed Python loops by 1.2 to 1.7 % (one core of an EPYC)
 # A thread that wakes late has waited for the interpreter lock, which Python code releases after 5 ms at most. Work that
@@ -51,6 +52,7 @@ class Unrouted(NamedTuple):
     file: str
     line: int
     seconds: float  # a lower bound, from samples
+    through: str = ""  # the library's ``file:line`` through which the program's line made the call
 
 
 class Place(NamedTuple):
@@ -61,6 +63,8 @@ class Place(NamedTuple):
     instruction: int
     module: str
     function: str
+    file_of_program: str = ""  # of the program's line, if the instruction is a library's
+    line_of_program: int = 0
 
 
 class Samples:
@@ -81,12 +85,16 @@ class Samples:
 
     def found(self) -> list[Unrouted]:
         """The places as lines of the program with functions, longest time first."""
-        sums: dict[tuple[str, str, str, int], float] = {}
+        sums: dict[tuple[str, str, str, int, str], float] = {}
         for place, seconds in list(self.seconds.items()):
             if (named := _named(place)) is not None:
-                key = *named, source(place.file), _line(place)
+                file, line, through = source(place.file), _line(place), ""
+                if place.file_of_program:
+                    file, line, through = source(place.file_of_program), place.line_of_program, f"{file}:{line}"
+                key = *named, file, line, through
                 sums[key] = sums.get(key, 0.0) + seconds
-        return sorted((Unrouted(*key, s) for key, s in sums.items()), key=lambda u: -u.seconds)
+        found = [Unrouted(*key[:4], s, key[4]) for key, s in sums.items()]
+        return sorted(found, key=lambda u: -u.seconds)
 
 
 # --- The thread -------------------------------------------------------------------------------------------------------
@@ -225,7 +233,13 @@ def _place(frame: FrameType | None) -> Place | None:
         operation = frame.f_code.co_code[at] if at >= 0 else None
         if operation not in CALLS:
             return None
-    return None if _recorded(frame) else Place(frame.f_code, frame.f_code.co_filename, at, module, function)
+    if _recorded(frame):
+        return None
+    program: FrameType | None = frame
+    while program is not None and is_library(program):
+        program = program.f_back
+    line = ("", 0) if program is None or program is frame else (program.f_code.co_filename, program.f_lineno or 0)
+    return Place(frame.f_code, frame.f_code.co_filename, at, module, function, *line)
 
 
 def _recorded(frame: FrameType) -> bool:

@@ -14,6 +14,7 @@ NOTHING_CALLED = "no accelerated function was called by name, so there is no dev
 EXACT = 17  # this many small calls of a line are all timed; later ones are sampled
 BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
 STRIDE = 61  # every STRIDE-th brief call of a line is timed; a prime, so that alternating calls are all sampled
+LIBRARY_STRIDE = 7  # likewise for other small calls of libraries, each of which would take 5 us to find the line
 
 
 class Call(NamedTuple):
@@ -28,10 +29,11 @@ class Call(NamedTuple):
 
 
 class Site(Protocol):
-    """A line of the program."""
+    """A line of the program, and the library's line through which it made its calls, as ``file:line``."""
 
     file: str
     line: int
+    through: str
 
 
 class SmallCalls:
@@ -73,8 +75,8 @@ class SmallCalls:
             return
         self.timed, self.timed_s = self.timed + 1, self.timed_s + seconds
         self.least_s = min(self.least_s, seconds)
-        if self.timed == EXACT and self.least_s < BRIEF_S:
-            self.every = STRIDE
+        if self.timed == EXACT:
+            self.every = STRIDE if self.least_s < BRIEF_S else LIBRARY_STRIDE if self.library else 1
 
     @property
     def calls(self) -> int:

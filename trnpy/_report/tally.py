@@ -40,6 +40,7 @@ class Tally:
     machine: str = ""  # the machine of the modelled seconds
     file: str = ""
     line: int = 0
+    through: str = ""  # the library's ``file:line`` through which the program's line made the calls
     calls: int = 0
     seconds: float = 0.0  # measured; estimated for calls that were not timed
     timed: int = 0
@@ -77,8 +78,8 @@ class Tally:
     launches: dict[str, int] = field(default_factory=dict)  # number of launches of each kernel
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, int]:
-        return self.op, self.ran_on, self.reason, self.machine, self.file, self.line
+    def key(self) -> tuple[str, str, str, str, str, int, str]:
+        return self.op, self.ran_on, self.reason, self.machine, self.file, self.line, self.through
 
     @property
     def parts(self) -> Parts:
@@ -161,7 +162,7 @@ class Tally:
             self.launches[kernel] = self.launches.get(kernel, 0) + count
 
 
-KEY = ("op", "ran_on", "reason", "machine", "file", "line")
+KEY = ("op", "ran_on", "reason", "machine", "file", "line", "through")
 SUMS = tuple(name for name in Tally.__annotations__ if name not in (*KEY, "longest_s", "detail", "launches"))
 
 
@@ -249,6 +250,7 @@ def of_small(small: SmallCalls) -> Tally:
     calls, timed = small.calls, small.timed + small.sampled
     typical_s = small.sampled_s / small.sampled if small.sampled else small.timed_s / max(small.timed, 1)
     decision, untimed = small.decision, max(calls - timed, 0)
-    where = ran_on(decision), reason(decision), decision.machine, small.site.file, small.site.line
+    site = small.site
+    where = ran_on(decision), reason(decision), decision.machine, site.file, site.line, site.through
     seconds = small.timed_s + small.sampled_s + untimed * typical_s
     return Tally(decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision))

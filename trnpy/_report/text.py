@@ -7,7 +7,7 @@ from typing import IO, Literal
 
 from trnpy._report import no_path
 from trnpy._report.run_record import Run
-from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
+from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED, Unrouted
 from trnpy._report.small_calls import STRIDE
 from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
 from trnpy._report.units import (
@@ -20,6 +20,7 @@ from trnpy._report.units import (
     duration,
     modelled,
     place,
+    place_parts,
     quantity,
     several,
     span,
@@ -171,7 +172,7 @@ def past_patch(ledger: Run) -> list[str]:
         total_s = sum(u.seconds for u in ours)
         if not ours or (total_s < least_s and not (kind == NO_PATH and current_policy().fallback == "raise")):
             continue
-        named = [f"{u.function} at {place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
+        named = [f"{u.function} at {called_from(u)} {duration(u.seconds)}" for u in ours[:PLACES]]
         more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
         if kind == NO_PATH:
             after = f" ({'; '.join(dict.fromkeys(no_path.why(u.function) for u in ours[:PLACES]))})"
@@ -182,6 +183,12 @@ def past_patch(ledger: Run) -> list[str]:
 def where(t: Tally, machine: str) -> str:
     """Where calls ran, and the machine of their modelled seconds if it is not ``machine``."""
     return t.ran_on if t.machine in ("", machine) else f"{t.ran_on}, for {t.machine}"
+
+
+def called_from(t: Tally | Unrouted) -> str:
+    """The program's line, and the library's line through which it made the calls."""
+    line = place(t.file, t.line)
+    return f"{line} via {place(*place_parts(t.through))}" if t.through else line
 
 
 def figures(t: Tally) -> tuple[str, ...]:
@@ -205,7 +212,7 @@ def tables(ledger: Run) -> list[Table]:
         total_s[t.op] = total_s.get(t.op, 0.0) + t.seconds
     functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
     of_functions = [(t.op, f"{where(t, machine)}: {why(t)}", *figures(t)) for t in functions]
-    of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {why(t)}", *figures(t)) for t in lines[:LINES]]
+    of_lines = [(called_from(t), t.op, f"{where(t, machine)}: {why(t)}", *figures(t)) for t in lines[:LINES]]
     title = f"by line, the {LINES} longest of {len(lines):,}" if len(lines) > LINES else "by line"
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),

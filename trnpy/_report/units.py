@@ -75,6 +75,12 @@ def place(file: str, line: int) -> str:
     return f"{file.removeprefix(root).rpartition('/site-packages/')[2]}:{line}"
 
 
+def place_parts(where: str) -> tuple[str, int]:
+    """File and line of ``file:line``."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (where, 0)
+
+
 @record()
 class Table:
     """Cells as text. The first ``left`` columns are aligned left; the others hold numbers, aligned right."""
