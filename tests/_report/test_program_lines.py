@@ -18,13 +18,7 @@ from trnpy._report.sampler import _place
 from trnpy._report.tally import merged
 from trnpy._report.text import called_from
 
-LIBRARY = (
-    "import numpy as np\n"
-    "def product(a):\n"
-    "    return np.dot(a, a)\n"
-    "def again(a):\n"
-    "    return product(a)\n"
-)
+LIBRARY = "import numpy as np\ndef product(a):\n    return np.dot(a, a)\ndef again(a):\n    return product(a)\n"
 
 
 def written(folder: Path, name: str, source: str, **space: object) -> dict:
