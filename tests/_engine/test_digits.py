@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnpy._engine import digits as _digits
-from trnpy._nki.kernels.products import digits_matmul_reference
+from trnpy._nki.kernels.products import float64_matmul_reference
 from trnpy._nki.kernels.shared.parameters import words_for
 
 U = 2.0**-53
@@ -16,7 +16,7 @@ def product(a, b, digits):
     """The whole scheme with the reference's group sums."""
     x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
     sums = list(_digits.group_sums(x, y).astype(np.int64)[::-1])
-    words = digits_matmul_reference.to_words(sums, words_for(digits))
+    words = float64_matmul_reference.to_words(sums, words_for(digits))
     return _digits.assemble(words, digits, x.shift, y.shift)
 
 

@@ -26,7 +26,7 @@ BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
 MOST_DIGITS = 12  # with more digits the host's product is cheaper
 WORD = 7  # digits per int64: eight would leave no room for a carry
-# Digits of eight bits -> digits of seven bits with the same range, among the numbers that digits_matmul supports.
+# Digits of eight bits -> digits of seven bits with the same range, among the numbers that float64_matmul supports.
 NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits that a float32 sum keeps exactly

@@ -331,11 +331,11 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
 
 # Instructions of kernels for 1024^3 (tests/_engine/test_tuning.py compares them with traces).
 INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
-    {"matmul": 260, "digits_split": 820, "float64_digits": 1700, "abs_bound": 310, "digits_matmul": 5000}
+    {"matmul": 260, "digits_split": 820, "float64_digits": 1700, "abs_bound": 310, "float64_matmul": 5000}
 )
 NUMBERS = ("matmul",)
-DIGITS = ("float64_digits", "float64_digits", "abs_bound", "digits_matmul")  # one split for each operand
-INTEGERS = ("digits_split", "digits_split", "digits_matmul")
+DIGITS = ("float64_digits", "float64_digits", "abs_bound", "float64_matmul")  # one split for each operand
+INTEGERS = ("digits_split", "digits_split", "float64_matmul")
 
 
 class Compiles:
