@@ -288,7 +288,7 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
 def test_float32_products_are_within_the_range_of_sgemm(kind):
     """In units of 2^-24 of |A||B| sgemm makes errors of 0.36 to 17.8, TensorE of 0.24 to 12.
 
-    docs/numerics.md#single-and-complex
+    docs/products.md#single-and-complex
     """
     a, b = (x.astype(np.float32) for x in family(kind, 40, 300, 40, np.random.default_rng(0)))
     with trnpy.policy(device_memory=1.0):

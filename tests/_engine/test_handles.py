@@ -170,7 +170,7 @@ def test_triangular_systems(device, side, lower, trans, dtype):
 
 
 def test_triangular_systems_in_float64_are_as_accurate_as_lapack(simulator):
-    """Of docs/numerics.md#triangular-systems: inverted diagonal blocks and certified products, 1.9 u; LAPACK 2.5 u."""
+    """Of docs/systems.md#triangular-systems: inverted diagonal blocks and certified products, 1.9 u; LAPACK 2.5 u."""
     a, b = triangle(300, "d"), matrix((300, 40), "d", 1)
     exact = np.linalg.solve(np.tril(a), b).astype("g")
     for _ in range(3):  # refined in long double

@@ -1,6 +1,6 @@
 """Products of float64, complex128, integers and bool on a device, with digits and an a-priori error bound.
 
-The error of a float64 product is at most 4 u of |A||B| in every element (docs/numerics.md#certificate). If one scale
+The error of a float64 product is at most 4 u of |A||B| in every element (docs/digits.md#certificate). If one scale
 for each row and column cannot hold the range of the values, the product is computed in equilibrated form. If that
 cannot either, both operands are split into parts, and the products of parts are added. Integer products are
 bit-equal to NumPy's, wrap-around included. TensorE multiplies float16, float32 and complex64 without digits. Larger
@@ -129,7 +129,7 @@ def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None,
     """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound are transferred.
 
     The result stays on the device, as integer words, until its values are read. Complex operands need four products,
-    each with its own scales, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
+    each with its own scales, so that a small part is as accurate as a large one (docs/products.md#single-and-complex).
     ``digits``: for float64, the number to use without an error bound; the error is then relative to the largest terms
     of each sum. ``fit``: the extents of the compiled variant to launch.
     """

@@ -1,7 +1,7 @@
 """Products of large float64 arrays in row panels: one panel is transferred while another is multiplied.
 
 While a device multiplies one panel of A by B, the host sends the next panel, fetches the previous result and computes
-its checksums (docs/hardware.md#transfers-beside-launches). If transfers cannot overlap with launches, only products
+its checksums (docs/launches.md#transfers-beside-launches). If transfers cannot overlap with launches, only products
 larger than one block of ``float64_products.matmul`` use panels: B is sent once, and no sums of blocks are added.
 """
 

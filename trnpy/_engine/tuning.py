@@ -42,7 +42,7 @@ Lengths = tuple[int, ...]  # of slices, the shortest first
 Cut = tuple[slice, int]  # a slice of an extent, and its padded length
 
 # Sums of few of these are close to any extent. They were found by simulated annealing over random products
-# (docs/hardware.md#how-a-product-is-launched); fewer than three lengths pad by more than a quarter.
+# (docs/programs.md#how-a-product-is-launched); fewer than three lengths pad by more than a quarter.
 ALONG = tile.length(384, least=16), tile.length(640, least=32), tile.length(2048, least=64)
 # Slices of K with digits: each has a result of its own, which is transferred, so there should be few.
 ALONG_DIGITS = tile.length(1024, least=16), tile.length(2048, least=32), tile.length(4096, least=64)

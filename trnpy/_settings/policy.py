@@ -72,7 +72,7 @@ class Policy:
         process sees, which is one on the simulator and in the model.
     reproducible : bool
         Whether J and K of PySCF's density-fitted mean fields have the same bits on any number of ranks
-        (docs/scaling.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
+        (docs/ranks.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
 
     Raises
     ------

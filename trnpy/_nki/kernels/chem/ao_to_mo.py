@@ -1,6 +1,6 @@
 """Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
 
-Numbers are multiplied in float32. Digits (docs/numerics.md#digits) give integers, which are exact except for the
+Numbers are multiplied in float32. Digits (docs/digits.md#digits) give integers, which are exact except for the
 omitted pairs of digits. The integers of the first half have half a digit added at every place, so that their bytes
 minus 128 are digits, with K on the partitions. Between the halves, rounding affects only bits below the last digit.
 

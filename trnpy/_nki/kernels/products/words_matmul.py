@@ -1,7 +1,7 @@
 """Products of device-resident integers from earlier products: float64 results without transfers to the host.
 
 An operand is the words (32-bit limbs) of such a result, or bfloat16 digits of a matrix that the host has sent. Words
-have half a digit added at every place, so that their bytes minus 128 are digits (docs/numerics.md#products-that-stay).
+have half a digit added at every place, so that their bytes minus 128 are digits (docs/products.md#products-that-stay).
 The same launch bounds the product of the magnitudes, which certifies it. It also returns the magnitudes of the result,
 the largest and the smallest, which certify the next product.
 
