@@ -27,9 +27,7 @@ from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
 PROGRAM = 40_000  # instructions of a kernel: it compiles in 13 s
-STEPS = (
-    32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/sparse.md#sparse-solvers)
-)
+STEPS = 32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/sparse.md#sparse-solvers)
 CYCLE = 32  # most steps of GMRES in one launch
 INNER = 1e-5  # relative residual that float32 reaches unless the matrix is too ill-conditioned
 # A refinement that leaves more than this fraction of the residual ends the solve. Conjugate gradients run to INNER, or
