@@ -46,6 +46,21 @@ def decision(
     return Decision(op, on_device, host_s=host_s, device_s=device_s, engine=engine, **(values | more))  # type: ignore[arg-type]
 
 
+class Idle:
+    """The processor of a run that had it for all of its time."""
+
+    waited_s, share = 0.0, 1.0
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+def closed(ledger: Ledger, at: float) -> Ledger:
+    """``ledger`` as if closed at this time, on an idle host."""
+    ledger.closed, ledger._cpu = at, Idle(at - ledger.opened)  # type: ignore[assignment]
+    return ledger
+
+
 def small() -> Ledger:
     """Four lines, 10 s: one product that trn2 wins, one it loses, small calls, an option it has not."""
     ledger = Ledger("small.py", opened=OPENED)
@@ -57,8 +72,7 @@ def small() -> Ledger:
         ledger.add(tiny, OPENED + 7 + i * 1e-3, 2e-6, at)
     option = Decision("scipy.linalg.eigh", False, Reason.PARAM, "driver='evx' has no device path")
     ledger.add(option, OPENED + 9, 0.25, frame(script, 31))
-    ledger.closed = OPENED + 10
-    return ledger
+    return closed(ledger, OPENED + 10)
 
 
 def losing() -> Ledger:
@@ -67,8 +81,7 @@ def losing() -> Ledger:
     at = frame("/home/ada/losing.py", 7)
     for i in range(40):
         ledger.add(decision("numpy.einsum", 0.02, 0.09, calibrated=False), OPENED + i * 0.1, 0.021, at)
-    ledger.closed = OPENED + 4.2
-    return ledger
+    return closed(ledger, OPENED + 4.2)
 
 
 def chemistry(device: str = "none", calls: int = 400) -> Ledger:
@@ -108,5 +121,4 @@ def chemistry(device: str = "none", calls: int = 400) -> Ledger:
         now += measured * 1.15
     option = Decision("scipy.linalg.eigh", False, Reason.PARAM, "driver='evx' has no device path")
     ledger.add(option, now, 0.31, frame(here, 40, "__main__"))
-    ledger.closed = now + 0.8
-    return ledger
+    return closed(ledger, now + 0.8)

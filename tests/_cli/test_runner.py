@@ -30,10 +30,10 @@ print(*sorted({{m.partition(".")[0] for m in sys.modules}} & heavy))
 
 
 def test_the_report_comes_after_all_that_the_program_prints(folder):
-    both = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'trnpy', 'program.py'], stderr=1)"
+    both = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'trnpy', '-v', 'program.py'], stderr=1)"
     status, out, err = run(folder, "-c", both)
     assert (status, err) == (0, "")
-    assert out.startswith("hello\ngoodbye\ntrnpy: ")
+    assert "\nhello\ngoodbye\ntrnpy: " in out  # -v also prints a line before the program
     assert "modelled" in out
     for line in ("program.py:7", "program.py:8", "program.py:9"):
         assert line in out
@@ -56,7 +56,7 @@ def test_a_program_that_fails_is_reported_all_the_same(folder):
     code = "import numpy as np; np.dot(np.eye(2), np.eye(2)); raise SystemExit(5)"
     status, _, err = run(folder, "-m", "trnpy", "--report", "r.json", "-c", code)
     assert (status, json.loads((folder / "r.json").read_text())["what_if"]["calls"]) == (5, 1)
-    assert "numpy.dot" in err
+    assert "1 call took" in err
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit", "import sys; sys.exit(3)", "1 / 0", "1 +"])
@@ -123,7 +123,17 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
         *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call"),
         *("_call.fast_path", "_call.cache_key", "_call.rows", "_call.gate"),
         *("_report", "_report.ledger", "_report.small_calls", "_report.tally", "_report.comparisons", "_report.files"),
-        *("_report.sampler", "_engine", "_engine.time_parts", "_settings", "_settings.policy", "_settings.tile"),
+        *(
+            "_report.sampler",
+            "_report.elsewhere",
+            "_report.instructions",
+            "_report.program_lines",
+            "_engine",
+            "_engine.time_parts",
+            "_settings",
+            "_settings.policy",
+            "_settings.tile",
+        ),
         *("_nki", "_nki.instances", "nkisim", "nkisim.hardware"),
         *(
             "_base",
@@ -184,7 +194,7 @@ def test_small_calls_are_all_counted_and_what_is_estimated_of_their_time_is_said
         "threads = [threading.Thread(target=work) for _ in range(4)]\n"
         "[t.start() for t in threads], [t.join() for t in threads], np.dot(a, a)"
     )
-    _, _, err = run(folder, "-m", "trnpy", "--report", "r.json", "-c", code)
+    _, _, err = run(folder, "-m", "trnpy", "-v", "--report", "r.json", "-c", code)
     report = json.loads((folder / "r.json").read_text())
     (line, once) = sorted(report["by_line"], key=lambda t: -t["calls"])
     assert (line["calls"], once["calls"], report["what_if"]["calls"]) == (20_000, 1, 20_001)

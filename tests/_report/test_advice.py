@@ -7,6 +7,7 @@ from nkisim.hardware import ERROR_FACTOR
 from trnpy._engine.time_parts import Parts
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
+from trnpy._report.text import plain
 from trnpy._report.what_if import BOTH, KEEP, STACKED, priced
 
 SLOW_LINK = Parts(launch_s=0.4, send_s=1.0, fetch_s=0.1, to_digits_s=1.0, from_digits_s=0.1, engine_s=0.1)
@@ -37,7 +38,7 @@ def test_each_change_takes_its_part_of_the_modelled_time():
 
 def test_the_report_gives_advice_with_its_gain_and_condition():
     ledger = run(SLOW_LINK, single_s=0.5)
-    text = repr(ledger)
+    text = plain(ledger)
     said = (
         'advice: set precision="fp32": saves 5.10 s to 6.62 s more on one core of a trn2, if float32\'s accuracy is '
         "enough; most at /home/ada/run.py:3 (modelled)"
@@ -45,12 +46,12 @@ def test_the_report_gives_advice_with_its_gain_and_condition():
     assert said in text and "advice: keep operands on the device (trnpy.resident): saves" in text
     assert "saves 5.10 s to 6.62 s more on one core of a trn2" in page(ledger)
     assert [a["change"] for a in ledger.to_dict()["advice"]] == [a.change for a in priced(ledger)]
-    assert "advice" not in repr(run(SLOW_LINK, on_device=True))
+    assert "advice" not in plain(run(SLOW_LINK, on_device=True))
 
 
 def test_where_no_change_saves_much_the_advice_is_to_stay_on_the_cpu():
     slow = Parts(engine_s=10.0, launch_s=0.1)
-    assert "advice: stay on the CPU: one core of a trn2 would save nothing, whatever you change (modelled)" in repr(
+    assert "advice: stay on the CPU: one core of a trn2 would save nothing, whatever you change (modelled)" in plain(
         run(slow, single_s=9.0)
     )
 
@@ -58,4 +59,4 @@ def test_where_no_change_saves_much_the_advice_is_to_stay_on_the_cpu():
 def test_without_modelled_calls_there_is_no_advice():
     ledger = Ledger("", opened=0.0)
     ledger.add(ledgers.decision("numpy.dot", None, None), 0.0, 1.0, None)
-    assert priced(ledger) == [] and "advice" not in repr(ledger)
+    assert priced(ledger) == [] and "advice" not in plain(ledger)

@@ -13,6 +13,7 @@ from trnpy._report.instance_cost import busy_cores, estimate, rentals, split, sp
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
 from trnpy._report.tally import Tally
+from trnpy._report.text import plain
 from trnpy._report.units import price
 from trnpy._settings.policy import CHOICES
 
@@ -103,7 +104,7 @@ def test_a_busy_host_adds_nothing_to_the_gain_of_neuroncores(calibrated):
 def test_the_report_names_instance_price_both_orders_and_the_split(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     ledger = run()
-    text = repr(ledger)
+    text = plain(ledger)
     assert (
         "trnpy: trn2.48xlarge: 16 chips with 128 physical NeuronCores (LNC 1) and 1,536 GiB, "
         "192 vCPUs, 2,048 GiB of host memory, "
@@ -130,7 +131,7 @@ def test_prices_have_two_digits_or_whole_dollars():
 
 
 def test_without_a_price_or_vcpus_none_is_made_up():
-    text = repr(run("trn3pd98.3xlarge"))
+    text = plain(run("trn3pd98.3xlarge"))
     assert "vCPUs not published" in text and "price not public" in text and "$" not in text
     assert rentals(ledgers.small()) == []
 
@@ -145,4 +146,4 @@ def test_without_a_device_the_report_shows_the_models_reason():
         2: ("faster", "as modelled"),
         3: ("no_device", "no device"),
     }
-    assert "host: memory_bound" in repr(ledger) and "host: faster on trn2" in repr(ledger)
+    assert "host: memory_bound" in plain(ledger) and "host: faster on trn2" in plain(ledger)

@@ -26,6 +26,7 @@ from trnpy._report import ledger as ledger_module
 from trnpy._report import units
 from trnpy._report.ledger import EVENTS, SITES, Ledger, ProcessLedger, profile, report
 from trnpy._report.page import page
+from trnpy._report.text import plain
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates, machine_id
 from trnpy._settings.policy import policy
 
@@ -161,7 +162,7 @@ def test_what_if_sentence(calls, sentence):
 
 
 def test_a_device_that_took_part_is_measured_and_the_host_alone_is_predicted():
-    text = repr(ledgers.chemistry("neuron"))
+    text = plain(ledgers.chemistry("neuron"))
     assert re.search(
         r"the trn2 made this run 3\.\d+ times faster: .* \(measured\), on the host alone .* \(predicted, unc", text
     )
@@ -183,12 +184,12 @@ def test_other_host_routes_are_host_calls_and_are_named():
     ledger.add(d, 0.0, 1.5, ledgers.frame("x.py", 2))
     (tally,) = ledger.missed()
     assert (tally.ran_on, tally.won_s) == ("host by exact float64 products", 1.0)
-    assert f"numpy.matmul host by {route}: 1 call, 1.50 s (measured), {detail}" in repr(ledger)
+    assert f"numpy.matmul host by {route}: 1 call, 1.50 s (measured), {detail}" in plain(ledger)
 
 
 def test_uncalibrated_predictions_are_marked():
-    assert "uncalibrated" in repr(ledgers.losing())
-    assert "uncalibrated" not in repr(ledgers.small())
+    assert "uncalibrated" in plain(ledgers.losing())
+    assert "uncalibrated" not in plain(ledgers.small())
 
 
 def test_predictions_of_a_calibration_that_did_not_repeat_are_marked(monkeypatch):
@@ -198,14 +199,14 @@ def test_predictions_of_a_calibration_that_did_not_repeat_are_marked(monkeypatch
         rates = HostRates(DEFAULT_CURVES, 1e10, True, machine_id(), told)
         monkeypatch.setattr(units, "current_rates", lambda rates=rates: rates)
         ledger = Ledger("", opened=0.0)
-        assert remark not in repr(ledger)
+        assert remark not in plain(ledger)
         ledger.add(ledgers.decision("numpy.dot", 1.0, 0.1, calibrated=True), 0.0, 1.1, ledgers.frame("x.py", 5))
-        for text in (repr(ledger), page(ledger)):
+        for text in (plain(ledger), page(ledger)):
             assert ("calibration of this host was disturbed" in text and remark in text) == bool(told)
 
 
 def test_an_empty_report_says_how_to_record():
-    assert "python -m trnpy" in repr(report()) and "profile()" in repr(report())
+    assert "python -m trnpy" in plain(report()) and "profile()" in plain(report())
     assert report().missed() == report().regret() == []
 
 
@@ -382,4 +383,4 @@ def test_machines_are_never_added_together():
                 call(np.ones(8))
     assert sorted((t.machine, t.calls) for t in ledger.by_function()) == [("trn1", 1), ("trn2", 2)]
     assert ledger.machine == "trn2"
-    assert "host, for trn1: faster on trn1" in repr(ledger)
+    assert "host, for trn1: faster on trn1" in plain(ledger)

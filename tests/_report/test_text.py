@@ -35,7 +35,7 @@ small, for example numpy.matmul at /home/ada/small.py:20: at most 4096 elements"
 
 
 def test_text_of_a_small_run():
-    assert repr(ledgers.small()) == GOLDEN
+    assert plain(ledgers.small()) == GOLDEN
 
 
 class Terminal(io.StringIO):
@@ -50,11 +50,11 @@ def words(text):
 def test_rich_prints_the_same_words_as_plain_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     with_rich, without, file = Terminal(), Terminal(), io.StringIO()
-    print_report(ledgers.chemistry(), with_rich)
-    print_report(ledgers.chemistry(), file)
+    print_report(ledgers.chemistry(), with_rich, verbose=True)
+    print_report(ledgers.chemistry(), file, verbose=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    print_report(ledgers.chemistry(), without)
-    assert file.getvalue() == without.getvalue() == repr(ledgers.chemistry()) + "\n"
+    print_report(ledgers.chemistry(), without, verbose=True)
+    assert file.getvalue() == without.getvalue() == plain(ledgers.chemistry()) + "\n"
     assert with_rich.getvalue() != without.getvalue()
     assert words(with_rich.getvalue()) == words(without.getvalue())
 
@@ -78,9 +78,9 @@ def test_rich_and_plain_agree_in_a_narrow_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "84")
     monkeypatch.setenv("TERM", "dumb")
     with_rich, without = Terminal(), Terminal()
-    print_report(ledgers.chemistry("null"), with_rich)
+    print_report(ledgers.chemistry("null"), with_rich, verbose=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    print_report(ledgers.chemistry("null"), without)
+    print_report(ledgers.chemistry("null"), without, verbose=True)
     printed = re.sub("\x1b\\[[0-9;]*m", "", with_rich.getvalue())
     assert words(printed) == words(without.getvalue())
     assert max(map(len, printed.splitlines())) <= 84
@@ -96,7 +96,7 @@ def test_rich_does_not_read_markup_in_names():
     ledger = Ledger("", opened=0.0)
     ledger.add(ledgers.decision("numpy.einsum", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/[bold]x[/nonsense].py", 3))
     out = Terminal()
-    print_report(ledger, out)
+    print_report(ledger, out, verbose=True)
     assert "/tmp/[bold]x[/nonsense].py:3" in out.getvalue()
 
 
@@ -104,7 +104,7 @@ def test_everything_said_of_a_device_is_marked():
     """Each column, sentence and page label that carries device seconds says whether they are modelled."""
     for device in ("none", "null", "neuron"):
         ledger = ledgers.chemistry(device)
-        for sentence in repr(ledger).splitlines():
+        for sentence in plain(ledger).splitlines():
             if sentence.startswith("trnpy:") and re.search(r"trn2|neuron", sentence):
                 assert re.search(r"modelled|measured", sentence), sentence
-        assert re.search(r"trn2 .*\n.*modelled", repr(ledger))
+        assert re.search(r"trn2 .*\n.*modelled", plain(ledger))

@@ -12,6 +12,7 @@ from trnpy._call.dispatch import Reason
 from trnpy._nki.instances import INSTANCES
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
+from trnpy._report.text import plain
 
 
 def test_what_a_call_takes_beyond_the_fastest_of_its_size_is_no_gain_of_a_device():
@@ -38,12 +39,12 @@ def test_calls_that_only_an_engine_models_leave_the_verdict_open(host_s, verdict
     found = ledger.what_if()
     assert (found.verdict, found.unmodelled) == (verdict, 1)
     said = "1 call with sparse matrices took 600 ms (measured), and --device null models them"
-    assert (said in repr(ledger), "stay on the CPU" in repr(ledger)) == (host_s == 0.6, host_s == 0.4)
+    assert (said in plain(ledger), "stay on the CPU" in plain(ledger)) == (host_s == 0.6, host_s == 0.4)
     assert "1 with sparse matrices not modelled" in page(ledger)
     assert "modelled, sparse matrices on the host" in page(ledger)
     ledger.instance = INSTANCES["trn2.48xlarge"]
     saved = "what its NeuronCores save with sparse matrices --device null models"
-    assert (saved in repr(ledger), "NeuronCores make no difference" in repr(ledger)) == (host_s == 0.6, host_s == 0.4)
+    assert (saved in plain(ledger), "NeuronCores make no difference" in plain(ledger)) == (host_s == 0.6, host_s == 0.4)
 
 
 def test_a_program_of_sparse_products_is_modelled_by_the_null_engine():

@@ -223,7 +223,7 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
         _ready(op.name in SEARCHED)
         way.ran_from, way.started = time.thread_time(), time.perf_counter()  # the time of loading is not counted
     if recorded:
-        way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log)
+        way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log, time.process_time())
     if verdict is None:
         try:
             _decided(op, found is True, way, args, kwargs, policy, recorded)
@@ -247,22 +247,23 @@ def _settled(way: Way, verdict: Verdict | None) -> None:
 
 def _recorded(
     op: Op, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None, log: list[Decision] | None,
-    way: Way, seconds: float, ran_s: float,
+    cpu_s: float, way: Way, seconds: float, ran_s: float,
 ) -> None:  # fmt: skip
-    """Record a call that ``way`` has run."""
+    """Record a call that ``way`` has run; ``cpu_s`` is the process's processor time at its start."""
     decision = cast(Decision, way.decision)
-    record(decision, way.started, ledger, log, frame, seconds, ran_s)
+    record(decision, way.started, ledger, log, frame, seconds, ran_s, time.process_time() - cpu_s)
     if ledger is not None and decision.route and ledger.comparisons.wanted:
         ledger.comparisons.compare(decision, seconds, op.reference, args, kwargs)
 
 
 def record(
     decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None, frame: FrameType,
-    seconds: float | None = None, ran_s: float = math.inf,
+    seconds: float | None = None, ran_s: float = math.inf, cpu_s: float | None = None,
 ) -> None:  # fmt: skip
     """Record a call; if ``seconds`` is None, the call is about to raise."""
     if ledger is not None:
-        ledger.add(decision, started, time.perf_counter() - started if seconds is None else seconds, frame, ran_s)
+        seconds = time.perf_counter() - started if seconds is None else seconds
+        ledger.add(decision, started, seconds, frame, ran_s, cpu_s)
     if log is not None:
         log.append(decision)
 

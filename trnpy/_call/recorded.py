@@ -6,6 +6,7 @@ It is imported at the first such call, so that a program starts without the modu
 from __future__ import annotations
 
 import functools
+import time
 from types import FrameType
 from typing import Any, Protocol
 
@@ -52,11 +53,11 @@ def excluded(
     """How to run a call from an excluded module: by the original, and recorded unless it is part of another call."""
     if (ledger is None and log is None) or inner(name, frame):
         return Way(original, args, kwargs, alone=False)
-    decision = _from_excluded(name, frame.f_globals.get("__name__", ""))
+    decision, cpu_s = _from_excluded(name, frame.f_globals.get("__name__", "")), time.process_time()
 
     def record(way: Way, seconds: float, ran_s: float) -> None:
         if ledger is not None:
-            ledger.add(decision, way.started, seconds, frame)
+            ledger.add(decision, way.started, seconds, frame, ran_s, time.process_time() - cpu_s)
         if log is not None:
             log.append(decision)
 

@@ -63,7 +63,7 @@ def _parser(commands: Commands) -> tuple[argparse.ArgumentParser, set[str]]:
     add("--arguments", action="store_true", help="include the program's arguments or code in the reports")
     add("--measure-routes", action="store_true", help="also run NumPy's function for a sample of CPU fast path calls")
     add("--no-report", action="store_true", help="do not print the report")
-    add("-v", "--verbose", action="store_true", help="also print which names are patched and which escape")
+    add("-v", "--verbose", action="store_true", help="print the full report, the patched names and those that escape")
     add("-V", "--version", action="version", version=f"trnpy {distribution.version()}")
     add("-h", "--help", action="help", help="show this and exit")
     return parser, {name for action in valued for name in action.option_strings}

@@ -264,7 +264,7 @@ def _say(ledger: _ledger.Ledger, options: Options, failures: Iterable[str]) -> N
     for failure in failures:
         print(f"trnpy: {failure}", file=sys.stderr)
     if not options.no_report and ledger.tallies:
-        _ledger.print_report(ledger, sys.stderr)
+        _ledger.print_report(ledger, sys.stderr, verbose=options.verbose)
     elif not (options.no_report or _program.Ended.raised):  # a program that failed may have made no calls yet
         for said in (NOTHING_CALLED, *_seen(ledger)):
             print(f"trnpy: {said}", file=sys.stderr)

@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.locks import Lock
-from trnpy._base.processors import waited_s
+from trnpy._base.processors import Processor, waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
 from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import source, write
@@ -77,7 +77,8 @@ class Ledger:
 
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_joined", "_elsewhere", "_tallies"),
-        *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "_recent", "_forgotten", "_until"),
+        *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "covered_cpu_s", "_recent", "_forgotten"),
+        *("_until", "_cpu"),
         *("small", "samples", "comparisons", "engines", "instance", "ranks", "operands"),
     )
 
@@ -88,9 +89,10 @@ class Ledger:
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
-        self._pending: deque[tuple[Decision, float, float, _Site, int, float]] = deque()
+        self._pending: deque[tuple[Decision, float, float, _Site, int, float, float]] = deque()
         # The time of the last reading by ``_crowded``, the waiting time of threads until then, and the result.
         self._waits: tuple[float, float, bool | None] = self.opened, waited_s(), None
+        self._cpu = Processor()
         self._lock = Lock()  # a signal handler may call in the middle of _fold
         self._sites: dict[tuple[int, int], _Site] = {}  # key: id of the code object, and instruction
         self._joined: dict[tuple[_Site, _Site], _Site] = {}  # key: the program's line and the library's
@@ -99,7 +101,7 @@ class Ledger:
         self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
         self._shortest_kept_s = -math.inf
         self._kept = 0
-        self.covered_s = 0.0
+        self.covered_s = self.covered_cpu_s = 0.0
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
         self._until = -math.inf  # the end of the last interval in _recent
@@ -110,13 +112,16 @@ class Ledger:
         self.operands: Any = None  # a Cache that counts uses of operands if there is no engine
 
     def add(
-        self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf
-    ) -> None:
+        self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf,
+        cpu_s: float | None = None,
+    ) -> None:  # fmt: skip
         """Record one call, for the program's line that made it.
 
-        ran_s: the part of ``seconds`` in which the calling thread had a processor.
+        ran_s: the part of ``seconds`` in which the calling thread had a processor. cpu_s: the processor time of all
+        threads of the process meanwhile; None if it was not measured.
         """
-        self._pending.append((decision, started, seconds, self.site(frame), get_ident(), ran_s))
+        cpu_s = seconds if cpu_s is None else cpu_s
+        self._pending.append((decision, started, seconds, self.site(frame), get_ident(), ran_s, cpu_s))
         if len(self._pending) >= FOLD:
             self._fold()
 
@@ -175,7 +180,7 @@ class Ledger:
                 self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
 
     def small_tallies(self) -> list[Tally]:
-        tallies = [of_small(small) for small in list(self.small)]
+        tallies = [of_small(small, self._cpu.share) for small in list(self.small)]
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:
@@ -184,17 +189,18 @@ class Ledger:
             crowded = bool(self._pending) and self._crowded()
             batch = list(self._pending)  # keeps decisions alive, so that their ids are different
             fastest: dict[int, float] = {}  # seconds; the key is the id of the decision
-            for decision, _, seconds, _, _, ran_s in batch:
+            for decision, _, seconds, _, _, ran_s, _ in batch:
                 fastest[id(decision)] = min(fastest.get(id(decision), math.inf), seconds, ran_s)
             while True:
                 try:
-                    decision, started, seconds, site, thread, ran_s = self._pending.popleft()
+                    decision, started, seconds, site, thread, ran_s, cpu_s = self._pending.popleft()
                 except IndexError:
                     break
                 tally = site.tally if site.decision is decision else self._tally(decision, site)
                 tally.calls += 1
                 tally.timed += 1
                 tally.seconds += seconds
+                tally.cpu_s += cpu_s
                 if seconds > tally.longest_s:
                     tally.longest_s, tally.detail = seconds, detail(decision)
                 if decision.model_reason == "no_device":
@@ -204,13 +210,14 @@ class Ledger:
                     tally.price(decision, seconds, ran_s, crowded, fastest.get(id(decision), math.inf))
                 if decision.launches:
                     tally.launch(decision.launches)
-                ended = started + seconds
+                ended, before_s = started + seconds, self.covered_s
                 if started >= self._until:
                     self.covered_s += seconds
                     self._recent.append((started, ended))
                     self._until = ended
                 else:
                     self._overlap(started, ended)
+                self.covered_cpu_s += cpu_s * (self.covered_s - before_s) / seconds if seconds else 0.0
                 if seconds > self._shortest_kept_s:
                     self._keep(Call(decision, started, seconds, site.file, site.line, thread))
             while len(self._recent) > OVERLAPS:
@@ -280,6 +287,7 @@ class Ledger:
                 if call.seconds > self._shortest_kept_s:
                     self._keep(call)
             self.covered_s += inner.covered_s + sum(t.seconds for t in small)
+            self.covered_cpu_s += inner.covered_cpu_s + sum(t.cpu_s for t in small)
             self.samples.absorb(inner.samples)
             self.comparisons.absorb(inner.comparisons)
             self.engines |= inner.engines
@@ -296,7 +304,7 @@ class Ledger:
         """All records, summed by function, place, reason, machine and line of the program."""
         self._fold()
         with self._lock:
-            recorded = [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
+            recorded = [replace(t, launches=dict(t.launches)).without_gain() for t in self._tallies.values()]
             return [*recorded, *self.small_tallies()]
 
     def by_function(self) -> list[Tally]:
@@ -336,6 +344,22 @@ class Ledger:
         return closed - self.opened - self.comparisons.seconds
 
     @property
+    def cpu_s(self) -> float:
+        """Processor seconds of all threads from opening to closing or until now."""
+        return self._cpu.seconds
+
+    @property
+    def accelerated_cpu_s(self) -> float:
+        """Processor seconds in which at least one accelerated function was running."""
+        self._fold()
+        return self.covered_cpu_s + sum(t.cpu_s for t in self.small_tallies())
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the thread which opened the ledger has waited for a processor."""
+        return self._cpu.waited_s
+
+    @property
     def machine(self) -> str:
         """The machine of the modelled seconds; if there are several, the one with the most calls."""
         named = [t for t in self.tallies if t.machine]
@@ -350,9 +374,9 @@ class Ledger:
         return predicted(self)
 
     def __repr__(self) -> str:
-        from trnpy._report.text import plain
+        from trnpy._report.brief import brief
 
-        return plain(self)
+        return brief(self)
 
     def _repr_html_(self) -> str:
         from trnpy._report.html_table import frame
@@ -452,6 +476,7 @@ def _close(ledger: Ledger) -> None:
     place = ProcessLedger.opened.index(ledger)
     before, after = ProcessLedger.opened[:place], ProcessLedger.opened[place + 1 :]
     ledger.closed = time.perf_counter()
+    ledger._cpu.stop()
     ProcessLedger.ledger, ProcessLedger.last = (before + after)[-1] if before + after else None, ledger
     ProcessLedger.opened = before + after
     # Absorb this ledger first: calls of ledgers opened later reach ``before`` when those are closed.
@@ -480,11 +505,16 @@ def report() -> Ledger:
     if ledger is None:
         ledger = Ledger()
         ledger.closed = ledger.opened
+        ledger._cpu.stop()
     return ledger
 
 
-def print_report(ledger: Ledger, file: IO[str] | None = None) -> None:
-    """Print the tables to ``file`` (default standard error), with rich if it is installed, otherwise as plain text."""
-    from trnpy._report.text import show
+def print_report(ledger: Ledger, file: IO[str] | None = None, *, verbose: bool = False) -> None:
+    """Print a verdict and the longest lines to ``file`` (default standard error); if ``verbose``, the full report."""
+    file = sys.stderr if file is None else file
+    if verbose:
+        from trnpy._report.text import show
 
-    show(ledger, sys.stderr if file is None else file)
+        show(ledger, file)
+        return
+    print(repr(ledger), file=file)

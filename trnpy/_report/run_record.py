@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trnpy._base.records import record
 from trnpy._nki.instances import Instance
 from trnpy._report.comparisons import Comparisons
-from trnpy._report.sampler import Unrouted
+from trnpy._report.sampler import Samples, Unrouted
 from trnpy._report.small_calls import Call
 from trnpy._report.tally import Tally
 
@@ -72,6 +72,26 @@ class Run(Protocol):
     @property
     def elapsed_s(self) -> float:
         """Seconds from opening to closing, or until now."""
+        ...
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of all threads meanwhile."""
+        ...
+
+    @property
+    def accelerated_cpu_s(self) -> float:
+        """The part of them in which at least one accelerated function was running."""
+        ...
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the thread which opened the record has waited for a processor."""
+        ...
+
+    @property
+    def samples(self) -> Samples:
+        """Work outside accelerated functions."""
         ...
 
     @property

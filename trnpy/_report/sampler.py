@@ -19,7 +19,9 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
 from trnpy._base.conventions import OWN
+from trnpy._report.elsewhere import Elsewhere, Meter
 from trnpy._report.files import source
+from trnpy._report.instructions import CALLS, callee
 from trnpy._report.program_lines import is_library
 
 PERIOD_S = 0.04  # half of this slowed Python loops by 1.2 to 1.7 % (one core of an EPYC)
@@ -34,7 +36,6 @@ SITES = 10_000
 LIBRARIES = ("numpy", "scipy")
 RECORDER = "trnpy._call.dispatch"
 LINEAR_ALGEBRA = ("numpy.linalg", "numpy.fft", "scipy.linalg", "scipy.fft", "scipy.fftpack", "scipy.sparse")
-CALLS = frozenset(code for name, code in dis.opmap.items() if name in ("CALL", "CALL_KW", "PRECALL"))
 PRODUCT, NO_PATH, UNPATCHED = "product", "no path", "unpatched"
 
 
@@ -68,10 +69,11 @@ class Place(NamedTuple):
 
 
 class Samples:
-    """Seconds by place."""
+    """Seconds by place, and processor time outside accelerated functions."""
 
     def __init__(self) -> None:
         self.seconds: dict[Place, float] = {}
+        self.elsewhere = Elsewhere()
 
     def add(self, place: Place, seconds: float) -> None:
         """Add time to a place; if there are SITES places, new ones are ignored."""
@@ -82,6 +84,7 @@ class Samples:
         """Add the times of ``other``."""
         for place, seconds in list(other.seconds.items()):
             self.add(place, seconds)
+        self.elsewhere.absorb(other.elsewhere)
 
     def found(self) -> list[Unrouted]:
         """The places as lines of the program with functions, longest time first."""
@@ -168,7 +171,7 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
     lock but seldom lets it run, and each wake-up costs the program microseconds. A wait for the lock that finds nothing
     therefore counts as time used.
     """
-    last, used_s, pause_s = time.perf_counter(), time.thread_time(), PERIOD_S
+    last, used_s, pause_s, meter = time.perf_counter(), time.thread_time(), PERIOD_S, Meter()
     while not own.wake.acquire(timeout=pause_s):
         samples, now = target(), time.perf_counter()
         if samples is None:
@@ -176,6 +179,7 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
                 return
             continue
         late_s, vain_s = now - last - pause_s, 0.0
+        meter.add_to(samples.elsewhere, late_s)
         if late_s < PROMPT_S:
             if seen := _seen():
                 if own.wake.acquire(timeout=AGAIN_S):
@@ -278,13 +282,13 @@ def _instruction(place: Place) -> tuple[str, str] | None:
     """A product through a method, or a call of an original function through a name."""
     steps = [step for step in dis.get_instructions(place.code) if step.opname != "CACHE"]
     at = next((i for i, step in enumerate(steps) if step.offset == place.instruction), 0)
-    callee = _callee(steps, at)
-    if callee is None:
+    loader = callee(steps, at)
+    if loader is None:
         return None
     space = vars(sys.modules.get(place.module, types.ModuleType("")))
-    load = steps[callee]
+    load = steps[loader]
     if load.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-        owner = space.get(steps[callee - 1].argval) if steps[callee - 1].opname.startswith("LOAD_") else None
+        owner = space.get(steps[loader - 1].argval) if steps[loader - 1].opname.startswith("LOAD_") else None
         if isinstance(owner, types.ModuleType):
             return _hooked(getattr(owner, load.argval, None))
         return (PRODUCT, "a.dot(b)") if load.argval == "dot" else None
@@ -294,18 +298,6 @@ def _instruction(place: Place) -> tuple[str, str] | None:
 def _hooked(value: Any) -> tuple[str, str] | None:
     known = Hooked.originals.get(id(value))
     return None if known is None else (UNPATCHED, known[1])
-
-
-def _callee(steps: list[dis.Instruction], call: int) -> int | None:
-    """The index of the instruction that loaded the callee of ``call``; the arguments are above it on the stack."""
-    left = (steps[call].arg or 0) + (steps[call].opname == "CALL_KW")
-    start = call - (call > 0 and steps[call - 1].opname == "PRECALL") - 1
-    for i in range(start, -1, -1):
-        if left > 0:
-            left -= dis.stack_effect(steps[i].opcode, steps[i].arg, jump=False)
-        elif steps[i].opname not in ("PUSH_NULL", "KW_NAMES"):
-            return i
-    return None
 
 
 def _line(place: Place) -> int:

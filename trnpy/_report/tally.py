@@ -21,6 +21,7 @@ STEADY = 0.9  # if a call has a processor for a smaller share of its time, other
 # On an idle host a call takes up to this many times its calibrated prediction (python -m benchmarks predictions). If it
 # takes longer, it was disturbed. The verdict should be the same with and without a calibration.
 DISTURBED = 1.2
+DOUBTED = 3.0  # if measured and predicted host times differ by a larger factor, the report gives no gain
 DEVICE = "neuron"  # the only engine that is a device
 RETRIED = "host (retried)"
 ROUTED = "host by "
@@ -43,10 +44,12 @@ class Tally:
     through: str = ""  # the library's ``file:line`` through which the program's line made the calls
     calls: int = 0
     seconds: float = 0.0  # measured; estimated for calls that were not timed
+    cpu_s: float = 0.0  # processor time of all threads meanwhile; estimated for small calls
     timed: int = 0
     modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
     unmodelled: int = 0  # calls whose device path needs an engine to be modelled, and there is none
     unmodelled_s: float = 0.0  # measured
+    own_s: float = 0.0  # measured time of the host in these calls in which the calling thread had a processor
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled; the seconds of the next seven fields add up to it
     launch_s: float = 0.0
@@ -68,6 +71,7 @@ class Tally:
     doubted_s: float = 0.0  # measured
     doubted_host_s: float = 0.0  # predicted
     doubted_device_s: float = 0.0  # modelled
+    unclear_s: float = 0.0  # gain of calls that would count for a device if their prediction could be trusted
     least_s: float = 0.0  # saved if modelled times are at the slow end of their interval
     most_s: float = 0.0  # at the fast end
     lost: int = 0  # calls on the device path that were slower than predicted for the host
@@ -85,6 +89,26 @@ class Tally:
     def parts(self) -> Parts:
         """The parts of the modelled seconds."""
         return Parts(*(getattr(self, name) for name in Parts._fields))
+
+    @property
+    def mispredicted(self) -> float:
+        """Measured over predicted host time, if they differ by more than DOUBTED times; otherwise 0."""
+        if not self.on_host or not (self.own_s and self.host_s):
+            return 0.0
+        ratio = self.own_s / self.host_s
+        return 0.0 if 1 / DOUBTED <= ratio <= DOUBTED else ratio
+
+    def without_gain(self) -> Tally:
+        """This tally if its prediction can be trusted; otherwise one whose winning calls are in doubt."""
+        if self.mispredicted and self.won:
+            self.unclear_s += self.gain_s
+            self.doubted, self.doubted_s = self.doubted + self.won, self.doubted_s + self.won_s
+            self.doubted_host_s += self.host_s * self.won / self.modelled
+            self.doubted_device_s += self.won_device_s
+            self.won, self.won_s, self.won_device_s = 0, 0.0, 0.0
+        if self.mispredicted:
+            self.least_s = self.most_s = 0.0
+        return self
 
     @property
     def gain_s(self) -> float:
@@ -129,6 +153,7 @@ class Tally:
             self.lost_host_s += host_s
         # The host's own time excludes other work on this machine, which only occupies its processors.
         own_s = min(seconds, ran_s) if self.on_host else host_s
+        self.own_s += own_s
         sure_s = undisturbed(decision, own_s, waited=crowded or ran_s < STEADY * seconds)
         sure_s = min(sure_s, fastest_s) if self.on_host else sure_s
         self.sure_s += sure_s
@@ -245,12 +270,17 @@ def wins(call: Call) -> bool:
     return beats_host(ran_on(call.decision), call.decision, undisturbed(call.decision, call.seconds))
 
 
-def of_small(small: SmallCalls) -> Tally:
-    """The sum of all small calls of one function from one line; the time of calls without timing is estimated."""
+def of_small(small: SmallCalls, busy: float) -> Tally:
+    """The sum of all small calls of one function from one line; the time of calls without timing is estimated.
+
+    ``busy``: the part of the run in which its threads had a processor, for the estimate of their processor time.
+    """
     calls, timed = small.calls, small.timed + small.sampled
     typical_s = small.sampled_s / small.sampled if small.sampled else small.timed_s / max(small.timed, 1)
     decision, untimed = small.decision, max(calls - timed, 0)
     site = small.site
     where = ran_on(decision), reason(decision), decision.machine, site.file, site.line, site.through
     seconds = small.timed_s + small.sampled_s + untimed * typical_s
-    return Tally(decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision))
+    return Tally(
+        decision.op, *where, calls, seconds, seconds * busy, timed=timed, longest_s=typical_s, detail=detail(decision)
+    )

@@ -1,4 +1,4 @@
-"""The report as text: sentences and tables, as plain text or, with the same content, through rich."""
+"""The full report as text: sentences and tables, as plain text or, with the same content, through rich."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sentences(ledger: Run) -> list[str]:
     """The sentences above the tables: the share of the run, the prediction, use of devices, failures."""
     what_if, tallies = predicted(ledger), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
-    ranks, beyond = _larger(ledger)[:2]
+    ranks, beyond = larger_of(ledger)[:2]
     if not what_if.calls:
         return [*ranks, *past_patch(ledger)] or [
             "nothing was recorded: run python -m trnpy script.py, "
@@ -80,7 +80,7 @@ def sentences(ledger: Run) -> list[str]:
     return said
 
 
-def _larger(ledger: Run) -> Larger:
+def larger_of(ledger: Run) -> Larger:
     """The text about several ranks and an instance. Most runs have neither and do not import its module."""
     if not ledger.ranks and ledger.instance is None:
         return Larger([], [], [])
@@ -204,7 +204,7 @@ def tables(ledger: Run) -> list[Table]:
     """The tables by function and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     if not functions:
-        return _larger(ledger).tables
+        return larger_of(ledger).tables
     mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
     header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
     total_s: dict[str, float] = {}
@@ -217,7 +217,7 @@ def tables(ledger: Run) -> list[Table]:
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),
         Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
-        *_larger(ledger).tables,
+        *larger_of(ledger).tables,
     ]
 
 
@@ -271,14 +271,17 @@ def fitted(table: Table, columns: int) -> Table:
 
 
 def plain(ledger: Run, columns: int = WIDE) -> str:
-    """The report as plain text: sentences and aligned tables."""
+    """The full report as plain text: sentences and aligned tables."""
     out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
     for table in tables(ledger):
         shown = fitted(table, columns)
-        out += ["", shown.title]
-        for row in (shown.header, *shown.rows):
-            out += _aligned(row, width(shown), shown.left)
+        out += ["", shown.title, *aligned(shown)]
     return "\n".join([*out, *[""][: len(out) > 1], *examples(ledger)])
+
+
+def aligned(table: Table) -> list[str]:
+    """The lines of the header and the rows."""
+    return [line for row in (table.header, *table.rows) for line in _aligned(row, width(table), table.left)]
 
 
 def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
@@ -293,7 +296,7 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 
 
 def show(ledger: Run, file: IO[str]) -> None:
-    """Print the report to ``file``; on a terminal, fitted to its width and through rich if it is installed."""
+    """Print the full report to ``file``; on a terminal, fitted to its width and through rich if it is installed."""
     # Only a terminal has a width and colours.
     columns = rows = WIDE
     if file.isatty():

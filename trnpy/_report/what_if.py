@@ -9,8 +9,10 @@ from nkisim.hardware import ERROR_FACTOR
 from trnpy._base.records import record
 from trnpy._report.run_record import Run
 from trnpy._report.small_calls import NOTHING_CALLED
-from trnpy._report.tally import DEVICE, Tally, saved
+from trnpy._report.tally import DEVICE, DOUBTED, Tally, saved
 from trnpy._report.units import NOTICEABLE, duration, several, uncalibrated
+
+UNCLEAR = f"the host's times differ from their predictions by more than {DOUBTED:g} times"
 
 
 class Verdict(StrEnum):
@@ -40,6 +42,13 @@ class WhatIf:
     unmodelled: int  # calls with sparse matrices, which need an engine to be modelled
     unmodelled_s: float  # measured
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
+    unclear_s: float = 0.0  # savings that are not counted, because measured and predicted times differ too much
+    waited_s: float = 0.0  # the part of elapsed_s in which the program waited for a processor
+
+    @property
+    def steady_s(self) -> float:
+        """Time of the run on the host alone if the program never has to wait for a processor."""
+        return max(self.host_s - self.waited_s, self.most_s)
 
     @property
     def speedup(self) -> float:
@@ -49,17 +58,18 @@ class WhatIf:
     @property
     def speedups(self) -> tuple[float, float]:
         """The modelled speed-up at both ends of the model's interval."""
-        least, most = (self.host_s / (self.host_s - saved) if saved else 1.0 for saved in (self.least_s, self.most_s))
+        full_s = self.steady_s
+        least, most = (full_s / (full_s - saved) if saved < full_s else 1.0 for saved in (self.least_s, self.most_s))
         return least, most
 
     @property
     def verdict(self) -> Verdict:
         """From measured times if a device took part, otherwise from modelled ones."""
         least_s, most_s = (self.host_s - self.device_s,) * 2 if self.taken else (self.least_s, self.most_s)
-        noticeable_s = NOTICEABLE * self.host_s
+        noticeable_s = NOTICEABLE * self.steady_s
         if least_s > noticeable_s:
             return Verdict.FASTER
-        known = most_s <= noticeable_s and (self.taken or self.unmodelled_s <= noticeable_s)
+        known = most_s <= noticeable_s and (self.taken or self.unmodelled_s + self.unclear_s <= noticeable_s)
         return Verdict.SAME if known else Verdict.UNKNOWN
 
     def __str__(self) -> str:
@@ -74,10 +84,10 @@ class WhatIf:
             )
         core, (least, most) = f"one core of a {self.machine}", self.speedups
         if self.verdict is Verdict.FASTER:
-            times = f"{duration(self.host_s - self.most_s)} to {duration(self.host_s - self.least_s)}"
+            times = f"{duration(self.steady_s - self.most_s)} to {duration(self.steady_s - self.least_s)}"
             return (
                 f"{core} would make this run {least:.3g} to {most:.3g} times faster: {times} instead of "
-                f"{duration(self.host_s)} (modelled; {self.won:,} of {self.calls:,} calls)"
+                f"{duration(self.steady_s)} (modelled; {self.won:,} of {self.calls:,} calls)"
             )
         if self.verdict is Verdict.SAME:
             if not self.modelled:
@@ -87,10 +97,12 @@ class WhatIf:
                 could = "the one call" if self.modelled == 1 else f"any of the {self.modelled:,} calls"
                 why = f"it would not be faster for {could} that could go there"
             else:
-                why = f"it would save at most {duration(self.most_s)} of {duration(self.host_s)}"
+                why = f"it would save at most {duration(self.most_s)} of {duration(self.steady_s)}"
             return f"{core} would make no difference to this run: {why} (modelled)"
         unknown = f"not enough data to say whether {core} would make this run faster"
-        if self.most_s <= NOTICEABLE * self.host_s:
+        if self.most_s <= NOTICEABLE * self.steady_s and self.unclear_s > self.unmodelled_s:
+            return f"{unknown}: {UNCLEAR} (modelled)"
+        if self.most_s <= NOTICEABLE * self.steady_s:
             calls = f"{several(self.unmodelled, 'call')} with sparse matrices took {duration(self.unmodelled_s)}"
             return f"{unknown}: {calls} (measured), and --device null models them"
         return (
@@ -133,6 +145,8 @@ def predicted(ledger: Run) -> WhatIf:
         unmodelled=sum(t.unmodelled for t in tallies),
         unmodelled_s=covered_s * sum(t.unmodelled_s for t in tallies) / measured_s,
         host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
+        unclear_s=covered_s * sum(t.unclear_s for t in tallies) / measured_s,
+        waited_s=0.0 if taken else min(ledger.waited_s, rest_s + covered_s),
     )
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack
 
 from nkisim.hardware import GIB, MACHINES
 from trnpy._base.context_settings import Blocks
@@ -19,16 +19,12 @@ from trnpy._settings import tile
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium
 HYSTERESIS = 1.2  # how many times faster than the host the device must be, to allow for errors of predictions
 
-Device = Literal["auto", "neuron", "simulator", "null", "none"]
-Precision = Literal["matched", "mixed", "fp32", "bf16"]
-Fallback = Literal["warn", "raise", "log"]
-Method = Literal["auto", "divide", "jacobi", "start"]
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "device": get_args(Device),
+    "device": ("auto", "neuron", "simulator", "null", "none"),
     "machine": (*MACHINES, *INSTANCES),
-    "precision": get_args(Precision),
-    "fallback": get_args(Fallback),
-    "method": get_args(Method),
+    "precision": ("matched", "mixed", "fp32", "bf16"),
+    "fallback": ("warn", "raise", "log"),
+    "method": ("auto", "divide", "jacobi", "start"),
 }
 SWITCHES = ("force", "reproducible")
 
@@ -72,7 +68,7 @@ class Policy:
         process sees, which is one on the simulator and in the model.
     reproducible : bool
         Whether J and K of PySCF's density-fitted mean fields have the same bits on any number of ranks
-        (docs/ranks.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
+        (docs/scaling.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
 
     Raises
     ------
@@ -92,12 +88,12 @@ class Policy:
     ValueError: machine='trn9': expected one of trn1, trn2, trn3, trn1.2xlarge, ...
     """
 
-    device: Device = "auto"
+    device: str = "auto"
     machine: str = "trn2"
     force: bool = False
-    precision: Precision = "matched"
-    method: Method = "auto"
-    fallback: Fallback = "warn"
+    precision: str = "matched"
+    method: str = "auto"
+    fallback: str = "warn"
     min_flops: float = 0.0
     verify: float = 0.0
     device_memory: float = 0.8
@@ -106,7 +102,7 @@ class Policy:
     reproducible: bool = False
 
     @property
-    def products(self) -> Precision:
+    def products(self) -> str:
         """The precision of products: "matched" under "mixed", whose early cycles set "fp32" themselves."""
         return "matched" if self.precision == "mixed" else self.precision
 
@@ -138,12 +134,12 @@ class Policy:
 class Settings(TypedDict, total=False):
     """The fields of `Policy` as keyword arguments that may be left out, for type checkers."""
 
-    device: Device
+    device: str
     machine: str
     force: bool
-    precision: Precision
-    method: Method
-    fallback: Fallback
+    precision: str
+    method: str
+    fallback: str
     min_flops: float
     verify: float
     device_memory: float
