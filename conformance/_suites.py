@@ -62,9 +62,7 @@ def _linalg() -> list[Name]:
 def _numpy_linalg() -> list[Name]:
     from trnpy._call.rows import rows as rows_of
 
-    NUMPY_OPS = rows_of("numpy.linalg")
-
-    return _rows(NUMPY_OPS)
+    return _rows(rows_of("numpy.linalg"))
 
 
 def _numpy(*names: str) -> list[Name]:
@@ -74,9 +72,12 @@ def _numpy(*names: str) -> list[Name]:
 
 
 def hooks() -> list[Name]:
-    """The functions that ``trnpy.patch()`` replaced: test files also import functions from SciPy's inner modules."""
+    """The functions that ``trnpy.patch()`` replaced: test files also import functions from SciPy's inner modules.
+
+    numpy.matmul is not among them: it stays the same object.
+    """
     functions = {name: resolve(name) for name in patch_status()["installed"] if name not in METHODS}
-    return [Name(name, hook.__wrapped__, hook) for name, hook in functions.items()]
+    return [Name(name, hook.__wrapped__, hook) for name, hook in functions.items() if hook is not np.matmul]
 
 
 # The classes that call products, among 15,000 tests of arrays.

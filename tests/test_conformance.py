@@ -77,6 +77,13 @@ def test_an_unbroken_function_passes_on_the_device_path() -> None:
         assert int(row.split()[9]) >= 80
 
 
+def test_an_unbroken_function_passes_under_a_patch() -> None:
+    code, output = conformance("scipy.linalg", CHOLESKY, "--patched")
+    assert code == 0, output
+    row = next(line for line in output.splitlines() if line.startswith("scipy.linalg.cholesky "))
+    assert int(row.split()[1]) >= 5 and int(row.split()[5]) >= 5
+
+
 def test_a_run_that_executes_too_few_lines_is_not_a_success() -> None:
     code, output = conformance("scipy.linalg", f"{CHOLESKY}::TestCholesky::test_simple", "--forced", "--least-lines=99")
     counted = sys.version_info >= (3, 12)
