@@ -198,7 +198,7 @@ def test_errors_are_the_originals():
 @given(st.data())
 def test_no_row_has_a_route_for_so_few_elements_that_it_is_not_asked(data):
     op = data.draw(st.sampled_from([op for op in (*einsum_rows.OPS, *NUMPY_OPS) if op.look]))
-    left, arrays, dtype = op.unseen, [], data.draw(st.sampled_from(["f8", "i8", "c16", "?"]))
+    left, arrays, dtype = op.limits.product, [], data.draw(st.sampled_from(["f8", "i8", "c16", "?"]))
     for _ in range(data.draw(st.integers(1, 3))):
         shape = data.draw(st.lists(st.integers(0, min(left, op.small)), min_size=1, max_size=4))
         if (size := math.prod(shape)) <= min(left, op.small):
@@ -215,6 +215,6 @@ def test_the_most_elements_that_are_not_asked_for_a_route():
     ops = {op.name: op for op in einsum_rows.OPS}
     for name, count in (("einsum", 3), ("einsum", 2), ("dot", 2), ("inner", 2)):
         op = ops[f"numpy.{name}"]
-        arrays = [np.ones(int(op.unseen ** (1 / count) + 1e-9), "f8" if name == "einsum" else "i8")] * count
+        arrays = [np.ones(int(op.limits.product ** (1 / count) + 1e-9), "f8" if name == "einsum" else "i8")] * count
         args = (",".join("abc"[:count]) + "->", *arrays) if name == "einsum" else tuple(arrays)
         assert op.look(args, {}) is not True

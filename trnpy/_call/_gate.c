@@ -3,7 +3,7 @@
    A Python function (trnpy/_call/gate.py) decides calls. It tells the gate which calls go to NumPy or SciPy without a
    decision: all below a size limit, and those with a cache key (dtypes, shapes and options) that has been decided.
    Both are valid while the objects in the gate's `State` are the same. If calls are recorded, the calls from one place
-   in the program pass as often as the Python function has allowed; each advances the iterator that counts them.
+   in the program pass as often as the Python function has allowed; each adds one to an array that counts them.
    docs/baselines.md#what-the-runner-adds lists the time of each step. */
 
 #define PY_SSIZE_T_CLEAN
@@ -30,8 +30,11 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *decides, *direct, *nothing; /* `nothing`: the activation of threads and tasks without a patch */
     PyObject *variables, *attributes, *state; /* tuples; the items of `attributes` are pairs of a class and a name */
+    PyObject *values[OWNERS];   /* of the attributes, borrowed, while the classes have these version tags */
+    unsigned int tags[OWNERS];
     unsigned long turn; /* how often the state has changed */
     double elements, product;
+    int blas; /* whether `product` does not limit the dtypes that BLAS multiplies */
     int alone; /* whether the function's own calls of accelerated functions are neither routed nor recorded */
     Kind *kinds;
     Place *places, *end;
@@ -42,25 +45,21 @@ static int
 is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
 {
     double elements = 0, product = 1;
+    int blas = self->blas;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (PyArray_CheckExact(args[i])) {
             double size = (double)PyArray_SIZE((PyArrayObject *)args[i]);
+            int number = PyArray_TYPE((PyArrayObject *)args[i]);
+            int multiplied = number == NPY_DOUBLE || number == NPY_FLOAT || number == NPY_CDOUBLE || number == NPY_CFLOAT;
             elements += size;
             product *= size > 1 ? size : 1;
+            blas &= multiplied;
         }
         else if (args[i] != Py_None && !PyLong_Check(args[i]) && !PyFloat_Check(args[i]) && !PyUnicode_Check(args[i])) {
             return 0;
         }
     }
-    return positional < OPERANDS && elements <= self->elements && product <= self->product;
-}
-
-/* The entry with this hash; NULL if the gate has none. */
-static Kind *
-kind_of(Gated *self, uint64_t hash)
-{
-    Kind *kind = self->kinds == NULL || hash == 0 ? NULL : self->kinds + (hash >> (64 - KINDS_LOG2));
-    return kind != NULL && kind->hash == hash ? kind : NULL;
+    return positional < OPERANDS && elements <= self->elements && (blas || product <= self->product);
 }
 
 /* The function that a call may run at once, borrowed, and its tag; NULL if the call needs a decision. */
@@ -71,7 +70,7 @@ function_for(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize
     if (is_small(self, args, positional, n)) {
         return self->direct;
     }
-    Kind *kind = kind_of(self, hash_of(args, positional, kwnames));
+    Kind *kind = kind_of(self->kinds, hash_of(args, positional, kwnames));
     if (kind == NULL) {
         return NULL;
     }
@@ -91,11 +90,17 @@ value_of(Gated *self, int i)
     return now;
 }
 
+/* The value of a class attribute, borrowed. A class that changes gets another version tag. */
 static PyObject *
 attribute(Gated *self, int i)
 {
     PyObject *pair = PyTuple_GET_ITEM(self->attributes, i);
-    return _PyType_Lookup((PyTypeObject *)PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    PyTypeObject *owner = (PyTypeObject *)PyTuple_GET_ITEM(pair, 0);
+    if (owner->tp_version_tag == 0 || owner->tp_version_tag != self->tags[i]) {
+        self->values[i] = _PyType_Lookup(owner, PyTuple_GET_ITEM(pair, 1));
+        self->tags[i] = owner->tp_version_tag; /* the look-up has assigned one, unless there are no more */
+    }
+    return self->values[i];
 }
 
 /* Member `i` of the state, borrowed; NULL if there is no state. */
@@ -169,16 +174,10 @@ passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwna
         *sample = Py_NewRef(place->sample);
     }
     place->left--;
-    Py_INCREF(function);
-    PyObject *count = Py_NewRef(place->count); /* may be any iterator, even one that calls this function */
-    PyObject *counted = PyIter_Next(count);
-    Py_DECREF(count);
-    if (counted == NULL) {
-        Py_CLEAR(function);
-        Py_CLEAR(*sample);
+    if (place->count != Py_None) {
+        ++*(npy_int64 *)PyArray_DATA((PyArrayObject *)place->count);
     }
-    Py_XDECREF(counted);
-    return function;
+    return Py_NewRef(function);
 }
 
 /* The result of `function`, during which accelerated functions are the originals. */
@@ -241,17 +240,15 @@ gated_vectorcall(PyObject *gate, PyObject *const *args, size_t nargsf, PyObject 
 }
 
 PyDoc_STRVAR(limit_doc,
-             "_limit(elements, product)\n--\n\n"
+             "_limit(elements, product, blas)\n--\n\n"
              "Calls are small if the sum of their arrays' sizes is at most ``elements`` and the product at most\n"
-             "``product``; an empty array counts as one in the product.");
+             "``product``; an empty array counts as one in the product. With ``blas``, the product does not limit\n"
+             "calls whose arrays all have dtypes that BLAS multiplies.");
 
 static PyObject *
 gated_limit(Gated *self, PyObject *args)
 {
-    if (!PyArg_ParseTuple(args, "dd", &self->elements, &self->product)) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return PyArg_ParseTuple(args, "ddp", &self->elements, &self->product, &self->blas) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* Set the gate's state; if it differs from the former one, the gate forgets all calls. */
@@ -268,9 +265,7 @@ settle(Gated *self, PyObject *state)
     }
     if (!same) {
         self->turn++;
-        for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
-            self->kinds[i].hash = 0; /* the function stays until another one replaces it */
-        }
+        forget(self->kinds);
         PyObject *before = self->state;
         self->state = Py_NewRef(state);
         Py_XDECREF(before);
@@ -283,10 +278,7 @@ PyDoc_STRVAR(settle_doc, "_settle(state)\n--\n\nLet small calls pass while the s
 static PyObject *
 gated_settle(Gated *self, PyObject *state)
 {
-    if (settle(self, state) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return settle(self, state) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(remember_doc, "_remember(state, function, tag, args, kwargs)\n--\n\n"
@@ -301,20 +293,7 @@ gated_remember(Gated *self, PyObject *arguments)
         settle(self, state) < 0) {
         return NULL;
     }
-    if (self->kinds == NULL) {
-        self->kinds = PyMem_Calloc((size_t)1 << KINDS_LOG2, sizeof(Kind));
-        if (self->kinds == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    uint64_t hash = hash_of_call(args, kwargs);
-    if (hash != 0) {
-        Kind *kind = self->kinds + (hash >> (64 - KINDS_LOG2)), before = *kind;
-        *kind = (Kind){hash, Py_NewRef(function), Py_NewRef(tag)};
-        Py_XDECREF(before.function);
-        Py_XDECREF(before.tag);
-    }
-    Py_RETURN_NONE;
+    return remember(&self->kinds, hash_of_call(args, kwargs), function, tag) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(known_doc, "_known(state, args, kwargs)\n--\n\n"
@@ -328,14 +307,15 @@ gated_known(Gated *self, PyObject *arguments)
         settle(self, state) < 0) {
         return NULL;
     }
-    Kind *kind = kind_of(self, hash_of_call(args, kwargs));
+    Kind *kind = kind_of(self->kinds, hash_of_call(args, kwargs));
     return kind == NULL ? Py_NewRef(Py_None) : PyTuple_Pack(2, kind->function, kind->tag);
 }
 
 PyDoc_STRVAR(let_pass_doc,
              "_let_pass(state, frame, tag, count, left, sample)\n--\n\n"
              "Let the next calls with ``tag`` from the instruction at which ``frame`` is pass, at most ``left``.\n\n"
-             "They pass while the state is ``state``; each advances ``count``. The next call is timed: ``sample``\n"
+             "They pass while the state is ``state``; each adds one to ``count``, an array of one int64, or None. The next\n"
+             "call is timed: ``sample``\n"
              "receives its start and seconds, and ``left`` more pass. If ``sample`` is None, that call is decided.");
 
 static PyObject *
@@ -346,27 +326,22 @@ gated_let_pass(Gated *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!OOlO", &state, &PyFrame_Type, &frame, &tag, &count, &left, &sample) || settle(self, state) < 0) {
         return NULL;
     }
-    if (!PyIter_Check(count)) {
-        return PyErr_Format(PyExc_TypeError, "_let_pass(): expected an iterator");
+    if (count != Py_None && !(PyArray_CheckExact(count) && PyArray_TYPE((PyArrayObject *)count) == NPY_INT64 &&
+                              PyArray_SIZE((PyArrayObject *)count) == 1 && PyArray_ISBEHAVED((PyArrayObject *)count))) {
+        return PyErr_Format(PyExc_TypeError, "_let_pass(): expected an array of one int64 or None");
     }
     if (self->places == NULL) {
-        size_t entries = ((size_t)1 << PLACES_LOG2) + NEXT - 1;
-        self->places = PyMem_Calloc(entries, sizeof(Place));
+        self->places = PyMem_Calloc(PLACES, sizeof(Place));
         if (self->places == NULL) {
             return PyErr_NoMemory();
         }
-        self->end = self->places + entries;
+        self->end = self->places + PLACES;
     }
     PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     int instruction = PyFrame_GetLasti((PyFrameObject *)frame);
     Place *place = entry_of(self->places, code, instruction);
     place = place != NULL ? place : entry_for(self->places, self->turn, code, instruction);
-    Place before = *place;
-    *place = (Place){code, Py_NewRef(count), Py_NewRef(tag), Py_NewRef(sample), instruction, left, left, self->turn};
-    Py_XDECREF(before.code); /* after the entry has new contents: this may run any code */
-    Py_XDECREF(before.count);
-    Py_XDECREF(before.tag);
-    Py_XDECREF(before.sample);
+    replace(place, (Place){code, Py_NewRef(count), Py_NewRef(tag), Py_NewRef(sample), instruction, left, left, self->turn});
     Py_RETURN_NONE;
 }
 
@@ -434,12 +409,7 @@ static int
 gated_clear(Gated *self)
 {
     for (Place *place = self->places; place < self->end; place++) {
-        Place before = *place;
-        *place = (Place){NULL};
-        Py_XDECREF(before.code);
-        Py_XDECREF(before.count);
-        Py_XDECREF(before.tag);
-        Py_XDECREF(before.sample);
+        replace(place, (Place){NULL});
     }
     for (int i = 0; self->kinds != NULL && i < 1 << KINDS_LOG2; i++) {
         self->kinds[i].hash = 0;

@@ -1,7 +1,9 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Self
+
+import numpy as np
 
 class Gated:
     def __new__(
@@ -15,7 +17,7 @@ class Gated:
         /,
     ) -> Self: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def _limit(self, elements: float, product: float, /) -> None: ...
+    def _limit(self, elements: float, product: float, blas: bool, /) -> None: ...
     def _settle(self, state: tuple[Any, ...], /) -> None: ...
     def _known(
         self, state: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -34,7 +36,7 @@ class Gated:
         state: tuple[Any, ...],
         frame: FrameType,
         tag: object,
-        count: Iterator[object],
+        count: np.ndarray | None,
         left: int,
         sample: Callable[[float, float], object] | None,
         /,

@@ -37,6 +37,7 @@ caller(int *instruction)
 
 enum { PLACES_LOG2 = 8 }; /* log2 of the number of places */
 enum { NEXT = 4 };        /* a place is in one of this many neighbouring entries */
+enum { PLACES = (1 << PLACES_LOG2) + NEXT - 1 };
 enum { OPTION = 32 };     /* elements of the largest array that may be an option: `OPERANDS` of cache_key.py */
 enum { KINDS_LOG2 = 8 };  /* log2 of the number of entries for cache keys; a later key may replace an earlier one */
 
@@ -67,6 +68,18 @@ entry_of(Place *places, PyObject *code, int instruction)
         }
     }
     return NULL;
+}
+
+/* Give an entry new contents, and only then release the old ones, because this may run any code. */
+static void
+replace(Place *place, Place now)
+{
+    Place before = *place;
+    *place = now;
+    Py_XDECREF(before.code);
+    Py_XDECREF(before.count);
+    Py_XDECREF(before.tag);
+    Py_XDECREF(before.sample);
 }
 
 /* The entry for a new place: one through which no more calls may pass, otherwise the first. */
@@ -151,4 +164,38 @@ hash_of_call(PyObject *args, PyObject *kwargs)
         hash = PyArray_Check(value) ? 0 : with_argument(with_argument(hash, name), value);
     }
     return hash;
+}
+
+/* The entry with this hash; NULL if there is none. */
+static Kind *
+kind_of(Kind *kinds, uint64_t hash)
+{
+    Kind *kind = kinds == NULL || hash == 0 ? NULL : kinds + (hash >> (64 - KINDS_LOG2));
+    return kind != NULL && kind->hash == hash ? kind : NULL;
+}
+
+/* Let no entry be found. Its function stays until another one replaces it, because to release it may run any code. */
+static void
+forget(Kind *kinds)
+{
+    for (int i = 0; kinds != NULL && i < 1 << KINDS_LOG2; i++) {
+        kinds[i].hash = 0;
+    }
+}
+
+/* Add an entry to a table, which is allocated at its first entry; -1 with an exception. */
+static int
+remember(Kind **kinds, uint64_t hash, PyObject *function, PyObject *tag)
+{
+    if (*kinds == NULL && (*kinds = PyMem_Calloc((size_t)1 << KINDS_LOG2, sizeof(Kind))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (hash != 0) {
+        Kind *kind = *kinds + (hash >> (64 - KINDS_LOG2)), before = *kind;
+        *kind = (Kind){hash, Py_NewRef(function), Py_NewRef(tag)};
+        Py_XDECREF(before.function);
+        Py_XDECREF(before.tag);
+    }
+    return 0;
 }

@@ -6,13 +6,11 @@ without an engine, because a decision about an engine also depends on its health
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
 from trnpy._call.decisions import Op, decide, prepared, work_of
-from trnpy._call.fast_path import Known, Verdict, Verdicts, in_keywords
+from trnpy._call.fast_path import Known, Verdict, Verdicts
+from trnpy._call.gate import sizes
 from trnpy._engine.engines import at_rest
 from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates
@@ -35,7 +33,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """How to run a call whose applicability check returned ``found``; None if such calls are decided each time."""
-    if found is not True and not policy.force and elements(args, kwargs) <= op.small:
+    if found is not True and not policy.force and sizes(args, kwargs)[0] <= op.small:
         return found or op.reference, None, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
         return None
@@ -70,14 +68,3 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, rec
     if again is None:
         return None
     return again, form, decision
-
-
-def elements(args: Args, kwargs: Kwargs) -> float:
-    """Elements of the array arguments; infinite if an argument is neither a plain array nor a simple option."""
-    n = 0.0
-    for a in args:
-        if type(a) is np.ndarray:
-            n += a.size
-        elif a is not None and not isinstance(a, (str, int, float)):
-            return math.inf
-    return n + sum(in_keywords(kwargs)) if kwargs else n

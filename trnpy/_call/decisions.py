@@ -15,6 +15,7 @@ from nkisim.hardware import GIB, Hardware, between, interval
 from trnpy._base.conventions import unusual
 from trnpy._base.records import record
 from trnpy._call.cache_key import kind_of
+from trnpy._call.fast_path import LIMITS, Limits
 from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._engine.abstract_arrays import Shape, Unknown, shapes_of
 from trnpy._engine.engines import Engine, Refused, cores
@@ -172,9 +173,9 @@ class Op:
         return host.direct(args, kwargs) or self.reference
 
     @property
-    def unseen(self) -> float:
-        """Small calls run the original, whatever their arguments are, if the product of their sizes is at most this."""
-        return math.inf if self.host is None else self.host.unseen
+    def limits(self) -> Limits:
+        """The limits of small calls."""
+        return LIMITS.get(self.name) or Limits(self.small, math.inf if self.host is None else self.host.unseen)
 
     def problem(self, routed: bool, *args: Any, **kwargs: Any) -> Problem:
         """The problem of a call, with a CPU fast path if ``routed``; raises Unsupported."""

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trnpy._base import ranks_env
 from trnpy._settings.policy import Policy
-from trnpy._settings.tile import area
+from trnpy._settings.tile import area, volume
 
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
     from trnpy._settings.host_rates import HostRates
 
+BLAS = frozenset("fdFD")  # characters of the dtypes that NumPy multiplies with BLAS
+
+
+class Limits(NamedTuple):
+    """The limits of small calls, which run the original function whatever their arguments are."""
+
+    elements: float  # of all arrays: up to here, a device is never faster
+    product: float = math.inf  # of the arrays' sizes: up to here there is no CPU fast path; an empty array counts as 1
+    blas: bool = False  # whether ``product`` does not limit calls whose arrays all have a dtype of BLAS
+
+
 UNSEEN = area(63, least=0)  # no row has a CPU fast path for operands of at most this many elements in total
+PRODUCTS = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
+_MATRICES = Limits(PRODUCTS, volume(1_000_000), blas=True)
+# Limits that must be known before a row is loaded. A loop of einsum of the given size takes 15 us.
+LIMITS: Mapping[str, Limits] = MappingProxyType(
+    {f"numpy.{name}": _MATRICES for name in ("matmul", "dot", "inner", "tensordot")}
+    | {"numpy.einsum": Limits(PRODUCTS, volume(400_000))}
+)
 # ``a @ b`` also calls this ufunc. If trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"
 # The function to call with the caller's arguments, the conversion of its result to the caller's form, the decision.
@@ -44,11 +62,6 @@ class Entered:
     """The loaders of rows by the ``id`` of a NumPy function that stays in place while its calls enter a hook."""
 
     rows: ClassVar[dict[int, Callable[[], Any]]] = {}
-
-
-def in_keywords(kwargs: dict[str, Any]) -> list[int]:
-    """Sizes of the arrays that a call passes by keyword."""
-    return [a.size for a in kwargs.values() if isinstance(a, np.ndarray)]
 
 
 # Called here, because every program that computes loads this module; `import trnpy` alone should cost nothing.

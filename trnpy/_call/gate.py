@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 import math
 import sys
 import time
@@ -23,7 +22,7 @@ import numpy as np
 
 from trnpy._base.conventions import uncounted
 from trnpy._call.cache_key import kind_of
-from trnpy._call.fast_path import UNSEEN, Verdicts, _trace, in_keywords
+from trnpy._call.fast_path import BLAS, LIMITS, UNSEEN, Limits, Verdicts, _trace
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import EXACT
 from trnpy._settings import policy as _policy
@@ -46,6 +45,7 @@ Kwargs = dict[str, Any]
 # The state on which a decision depends: activation, policy of the process and of the context, ledger, calibration.
 State = tuple[Any, Any, Any, Any, Any]
 FORGOTTEN: State = (None,) * 5  # a state without remembered calls
+NEVER = Limits(-1.0, -1.0)  # no call is small
 
 
 class Way:
@@ -160,7 +160,7 @@ def entrance(
     alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions do not call public names
     shown = *attributes, (process, "activation" if patched is not None else "policy")
     door.function = door.gate = cast(Any, kind).__new__(kind, call, original, nothing, variables, shown, alone)
-    door.gate._limit(door.small, door.unseen)
+    door.gate._limit(*door.limits)
     return door.gate
 
 
@@ -214,8 +214,9 @@ class _Door:
         self.function: Any = None  # the public one
         # NumPy's rows have no fast path for so few elements; loading one would delay a program that imports only NumPy.
         late = patched is not None and row.startswith("numpy.")
-        self.small, self.unseen = (float(UNSEEN), math.inf) if late else (-1.0, -1.0)
-        self.limit = (row, UNSEEN, "elements") if patched is None or patched.limit is None else (row, *patched.limit)
+        self.limits = LIMITS.get(row, Limits(UNSEEN)) if late else NEVER
+        words = patched.limit if patched is not None else None
+        self.limit = (row, *(words or (int(self.limits.elements), "elements")))
         self.gate: Any = Kinds()
         self.refusing: set[Any] = set()  # cache keys of calls whose values a fast path has refused
         self.lines: dict[Any, SmallCalls] = {}  # key: the address of the calling instruction in its code object
@@ -224,10 +225,11 @@ class _Door:
         dispatch = importlib.import_module("trnpy._call.dispatch")
         self.op = op = self.load()
         self.decides = partial(dispatch.decides, op, self.function)
-        self.small, self.unseen, self.limit = float(op.small), op.unseen, (self.row, op.small, "elements")
-        if self.patched is None and op.host is not None and op.host.direct is not None:  # small calls run ``direct``
-            self.small = self.unseen = -1.0
-        self.gate._limit(self.small, self.unseen)
+        self.limit = self.row, op.small, "elements"
+        # Small calls of trnpy's own functions may run ``direct``.
+        direct = self.patched is None and op.host is not None and op.host.direct is not None
+        self.limits = NEVER if direct else op.limits
+        self.gate._limit(*self.limits)
         return op
 
     def way(self, here: Any, args: Args, kwargs: Kwargs, frame: FrameType) -> Way:
@@ -261,8 +263,10 @@ class _Door:
         """The function for a call that needs no decision, and the remembered decision unless the call is small."""
         if self.patched is not None and self.patched.judge is not None:
             return (self.original, None) if self.patched.judge(*args) else None
-        elements, product = sizes(args, kwargs)
-        if elements <= self.small and product <= self.unseen and len(args) < OPERANDS:
+        elements, product, blas = sizes(args, kwargs)
+        limits = self.limits
+        fits = elements <= limits.elements and (product <= limits.product or (blas and limits.blas))
+        if fits and len(args) < OPERANDS:
             self.gate._settle(state)
             return self.original, None
         if elements == math.inf:
@@ -348,21 +352,21 @@ class _Door:
             calls = recorded().small_calls(self.limit, decision, ledger, frame, here, policy)
             if calls is None:
                 if here is not None and recorded().inner(self.row, frame):
-                    self.gate._let_pass(state, frame, decision, itertools.repeat(None), sys.maxsize, None)
+                    self.gate._let_pass(state, frame, decision, None, sys.maxsize, None)
                 return None
             if len(self.lines) >= _ledger.SITES:
                 self.lines.clear()
             self.lines[at] = calls
         excluded = decision is not None and calls.decision is not decision
         function = self.original if excluded else function
-        if next(calls.count) % calls.every:
+        if (next(calls.count) + calls.passed[0]) % calls.every:
             return Way(function, *given)
         if calls.library and ledger.site(frame) is not calls.site:
             self.lines.pop(at, None)  # the next call gets the counter of its own line
         elif calls.timed >= EXACT and not excluded:
             sample = None if calls.library else partial(ledger.timed, calls)
             if calls.every > 1 or sample is not None:
-                self.gate._let_pass(state, frame, decision, calls.count, calls.every - 1, sample)
+                self.gate._let_pass(state, frame, decision, calls.passed, calls.every - 1, sample)
         return Way(function, *given, record=lambda way, seconds, ran_s: ledger.timed(calls, way.started, seconds))
 
 
@@ -373,7 +377,7 @@ class Kinds:
         self.state: State = FORGOTTEN
         self.kinds: dict[Any, tuple[Callable[..., Any], Decision | None]] = {}
 
-    def _limit(self, elements: float, product: float) -> None: ...
+    def _limit(self, elements: float, product: float, blas: bool) -> None: ...
 
     def _let_pass(self, state: State, frame: FrameType, tag: Any, count: Any, left: int, sample: Any) -> None: ...
 
@@ -402,18 +406,24 @@ def unattended() -> bool:
     return not Attention.asked and _policy.ProcessPolicy.policy is Verdicts.known.policy
 
 
-def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float]:
-    """The sum and the product of the arrays' sizes; infinite if an argument is an Array, or by position no option."""
-    elements, product = 0, 1
+def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:
+    """The sum and the product of the arrays' sizes, and whether all arrays have a dtype that BLAS multiplies.
+
+    The sizes are infinite if an argument is an Array, or if one by position is neither a plain array nor an option.
+    """
+    elements, product, blas = 0, 1, True
     for a in args:
         if type(a) is np.ndarray:
             elements += a.size
             product *= a.size or 1
+            blas = blas and a.dtype.char in BLAS
         elif a is not None and not isinstance(a, (str, int, float)):
-            return math.inf, math.inf
-    if kwargs and any(type(a) is Attention.array for a in kwargs.values()):
-        return math.inf, math.inf
-    for size in in_keywords(kwargs) if kwargs else ():
-        elements += size
-        product *= size or 1
-    return elements, product
+            return math.inf, math.inf, False
+    for a in kwargs.values():
+        if type(a) is Attention.array:
+            return math.inf, math.inf, False
+        if isinstance(a, np.ndarray):
+            elements += a.size
+            product *= a.size or 1
+            blas = blas and a.dtype.char in BLAS
+    return elements, product, blas

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.decision_cache import elements
 from trnpy._call.dispatch import record
 from trnpy._call.fast_path import _trace
+from trnpy._call.gate import sizes
 from trnpy._call.namespace import settled
 from trnpy._report import ledger as _ledger
 from trnpy._report.no_path import BAND, NAMES, why
@@ -40,7 +40,7 @@ def _strict(function: Callable[..., Any], home: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current_policy()
-        if policy.fallback == "raise" and (policy.force or elements(args, kwargs) > SMALL):
+        if policy.fallback == "raise" and (policy.force or sizes(args, kwargs)[0] > SMALL):
             decision = Decision(name, False, Reason.NO_PATH, why(name))
             record(decision, time.perf_counter(), _ledger.ProcessLedger.ledger, _trace.get(), sys._getframe(1))
             raise FallbackError(decision)

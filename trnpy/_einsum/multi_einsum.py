@@ -12,12 +12,13 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._call.fast_path import PRODUCTS
 from trnpy._call.host_table import host_entry
 from trnpy._call.namespace import settled
 from trnpy._einsum import grammar
 from trnpy._einsum.plan import Plan, contract, plan
 from trnpy._einsum.product import extent
-from trnpy._einsum.rows import SMALL, einsum
+from trnpy._einsum.rows import einsum
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
@@ -307,7 +308,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
-OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None)
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=PRODUCTS, kind=None)
 multi_einsum: Callable[[Iterable[Sequence[Any]]], list[Any]] = settled([accelerated(OP)], "trnpy")["multi_einsum"]
 
 __all__ = ["OP", "multi_einsum"]

@@ -14,16 +14,15 @@ from numpy import einsum_path, ndarray, outer, vdot
 from trnpy._call import guards
 from trnpy._call.cache_key import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.fast_path import PRODUCTS
 from trnpy._call.namespace import rows
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import LETTERS
 from trnpy._einsum.plan import GREEDY, Contraction, Order, costed
-from trnpy._settings.tile import area
 
 # NumPy's original functions, bound before patching.
 _numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
 
-SMALL = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
 EVERY = "?bBhHiIlLqQefdFD"  # characters of the dtypes whose products a device computes
 SINGLE_SIGNIFICAND = 24  # bits of float32: a device sums fewer than 2^24 products of integers exactly
 
@@ -239,7 +238,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
     kind = {"einsum": _kind_einsum, "tensordot": _kind_tensordot}.get(name, _kind)
-    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind, dtypes=EVERY)
+    return Op(f"numpy.{name}", reference, prepare, small=PRODUCTS, kind=kind, dtypes=EVERY)
 
 
 OPS = (
@@ -248,7 +247,7 @@ OPS = (
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
     _row("einsum", np.einsum, prepare_einsum),
-    Op("numpy.kron", np.kron, prepare_kron, small=SMALL),
+    Op("numpy.kron", np.kron, prepare_kron, small=PRODUCTS),
 )
 
 matmul, dot, inner, tensordot, einsum, kron = rows(OPS, "trnpy").values()

@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from trnpy._call import guards
 from trnpy._call.decisions import Problem
+from trnpy._call.fast_path import LIMITS
 from trnpy._call.guards import c_einsum
 from trnpy._call.host_table import HostRoute
 from trnpy._einsum.grammar import WITHOUT_BLAS
@@ -20,7 +21,6 @@ from trnpy._einsum.product import extent
 from trnpy._host import integer, pairwise
 from trnpy._host.pairwise import SMALL
 from trnpy._settings.host_rates import HostRates
-from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
@@ -31,7 +31,7 @@ _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, 
 
 EXACT = frozenset(WITHOUT_BLAS)
 MATRIX_S = 0.15e-6  # overhead of each BLAS call that NumPy's matmul makes for a stack
-INTEGER_SMALL = volume(1_000_000)  # product of the operands' sizes below which no route is considered
+INTEGER_SMALL = LIMITS["numpy.matmul"].product  # of the operands' sizes, up to which no route is considered
 # Share of true pairs of bools above which no route is considered: NumPy's loop then stops at the 32nd pair on average.
 DENSE = 1 / 32
 
@@ -150,11 +150,11 @@ def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), INTEGER_SMALL, fixed=_fixed)
+        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), fixed=_fixed)
         for name, product in _PRODUCTS.items()
     },
-    "numpy.tensordot": HostRoute(_look, _of_tensordot, INTEGER_SMALL, fixed=_fixed),
-    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL, _direct_einsum, _fixed),
+    "numpy.tensordot": HostRoute(_look, _of_tensordot, fixed=_fixed),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, direct=_direct_einsum, fixed=_fixed),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
 }

@@ -11,18 +11,18 @@ import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.dispatch import Reason, Route, Unsupported
+from trnpy._call.fast_path import LIMITS
 from trnpy._einsum.grammar import Shapes
 from trnpy._einsum.plan import GREEDY, Plan, contract, plan
 from trnpy._einsum.product import c_einsum, on_host
 from trnpy._engine.engines import HOST
 from trnpy._settings.host_rates import HostRates
-from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
 
 NAME = "pairwise products"
-SMALL = volume(400_000)  # product of the operands' sizes, at most eight times the loop's multiply-adds: 15 us
+SMALL = LIMITS["numpy.einsum"].product  # of the operands' sizes, at most eight times the loop's multiply-adds
 ROUTE_S = 4e-6  # overhead of a call
 SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a cache line
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it

@@ -7,13 +7,15 @@ import sys
 from operator import length_hint
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
 NOTHING_CALLED = "no accelerated function was called by name, so there is no device prediction"
 EXACT = 17  # this many small calls of a line are all timed; later ones are sampled
 BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
-STRIDE = 61  # every STRIDE-th brief call of a line is timed; a prime, so that alternating calls are all sampled
+STRIDE = 251  # every STRIDE-th brief call of a line is timed; a prime, so that alternating calls are all sampled
 LIBRARY_STRIDE = 7  # likewise for other small calls of libraries, each of which would take 5 us to find the line
 
 
@@ -40,14 +42,14 @@ class SmallCalls:
     """The small calls of one function from one line: all are counted; every STRIDE-th of the brief ones is timed.
 
     A counter is valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list
-    of counters. Each call advances ``count``, which is atomic. ``library``: the line is not the caller's, but the
-    program's line that called NumPy or SciPy. ``place`` is the caller's place: two places with one counter would
-    disturb each other's sampling.
+    of counters. Each call advances ``count``, which is atomic, or the compiled gate adds it to ``passed``. ``library``:
+    the line is not the caller's, but the program's line that called NumPy or SciPy. ``place`` is the caller's place:
+    two places with one counter would disturb each other's sampling.
     """
 
     __slots__ = (
-        *("activation", "count", "decision", "every", "least_s", "ledger", "library", "place", "policy", "sampled"),
-        *("sampled_s", "site", "timed", "timed_s"),
+        *("activation", "count", "decision", "every", "least_s", "ledger", "library", "passed", "place", "policy"),
+        *("sampled", "sampled_s", "site", "timed", "timed_s"),
     )
 
     def __init__(
@@ -62,7 +64,7 @@ class SmallCalls:
     ) -> None:
         self.site, self.decision, self.activation, self.policy, self.ledger = site, decision, activation, policy, ledger
         self.library, self.place = library, place
-        self.count = iter(range(sys.maxsize))
+        self.count, self.passed = iter(range(sys.maxsize)), np.zeros(1, np.int64)
         self.every = 1
         self.least_s = math.inf  # of the first calls: another thread may interrupt a call and lengthen its time
         self.timed, self.timed_s = 0, 0.0  # calls while every one was timed
@@ -81,4 +83,4 @@ class SmallCalls:
     @property
     def calls(self) -> int:
         """The number of calls."""
-        return sys.maxsize - length_hint(self.count)
+        return sys.maxsize - length_hint(self.count) + int(self.passed[0])
