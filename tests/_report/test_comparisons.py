@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._report.comparisons import FIRST, Comparisons
+from trnpy._report.comparisons import FIRST, STRIDE, Comparisons
 from trnpy._report.ledger import Ledger
-from trnpy._report.small_calls import STRIDE
 from trnpy._report.text import device_sentences
 
 ROUTED = replace(ledgers.decision("numpy.einsum", 1e-3, 2e-3), route="pairwise products", detail="predicted")

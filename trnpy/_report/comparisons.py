@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.records import record
-from trnpy._report.small_calls import STRIDE
 
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
-FIRST = 3  # the first calls of a function through one fast path are all compared, later ones once in STRIDE
+FIRST = 3  # the first calls of a function through one fast path are all compared
+STRIDE = 61  # of later ones every STRIDE-th
 
 
 @record(frozen=False)
