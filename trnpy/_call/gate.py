@@ -359,14 +359,18 @@ class _Door:
             self.lines[at] = calls
         excluded = decision is not None and calls.decision is not decision
         function = self.original if excluded else function
-        if (next(calls.count) + calls.passed[0]) % calls.every:
-            return Way(function, *given)
-        if calls.library and ledger.site(frame) is not calls.site:
+        turn = (next(calls.count) + int(calls.passed[0])) % calls.every  # 0: this call is timed
+        if turn == 0 and calls.library and ledger.site(frame) is not calls.site:
             self.lines.pop(at, None)  # the next call gets the counter of its own line
         elif calls.timed >= EXACT and not excluded:
-            sample = None if calls.library else partial(ledger.timed, calls)
-            if calls.every > 1 or sample is not None:
-                self.gate._let_pass(state, frame, decision, calls.passed, calls.every - 1, sample)
+            # A library's line may change, so Python code looks at every such call. The gate times those of a program.
+            left, sample = (
+                (calls.every - 1 - turn, None) if calls.library else (calls.every - 1, partial(ledger.timed, calls))
+            )
+            if left or sample is not None:
+                self.gate._let_pass(state, frame, decision, calls.passed, left, sample)
+        if turn:
+            return Way(function, *given)
         return Way(function, *given, record=lambda way, seconds, ran_s: ledger.timed(calls, way.started, seconds))
 
 
