@@ -22,6 +22,7 @@ import pyscf.scf.hf as hf
 from trnpy._base.records import record
 from trnpy._call.cache_key import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.fast_path import PRODUCTS
 from trnpy._einsum import grammar
 from trnpy._einsum import rows as _rows
 from trnpy._einsum.plan import Contraction, Plan
@@ -254,7 +255,7 @@ def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
 def _row(name: str, prepare: Callable[..., Problem]) -> Op:
     contracts = name in ("contract", "einsum")  # PySCF and NumPy compute some of these in loops
     return Op(
-        f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, small=_rows.SMALL,
+        f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, small=PRODUCTS,
         kind=kind_of if contracts else None,
     )  # fmt: skip
 
