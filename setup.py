@@ -1,6 +1,9 @@
-"""The parts of trnpy that are compiled. All else about the distribution is in pyproject.toml."""
+"""What is compiled, and PyPI's page with its links. All else about the distribution is in pyproject.toml."""
 
+import pathlib
+import re
 import sys
+import tomllib
 
 import numpy as np
 from setuptools import Extension, setup
@@ -26,4 +29,21 @@ stacks = Extension(
     optional=True,
 )
 arrays = Extension("trnpy.xp._quick", ["trnpy/xp/_quick.c"], include_dirs=[np.get_include()], optional=True)
-setup(ext_modules=[gate, entry, stacks, arrays])
+
+HERE = pathlib.Path(__file__).parent
+REPOSITORY = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["trnpy"]["repository"].rstrip("/")
+URLS = {
+    "Source": REPOSITORY,
+    "Documentation": f"{REPOSITORY}/blob/main/docs/index.md",
+    "Changelog": f"{REPOSITORY}/blob/main/CHANGELOG.md",
+    "Issues": f"{REPOSITORY}/issues",
+}
+# PyPI shows README outside the repository: pictures come from its raw files, and pages from its main branch.
+readme = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\g<1>{REPOSITORY}/raw/main/", (HERE / "README.md").read_text())
+readme = re.sub(r"((?<!!)\[[^]]*\]\()(?!https?:|#)", rf"\g<1>{REPOSITORY}/blob/main/", readme)
+setup(
+    ext_modules=[gate, entry, stacks, arrays],
+    project_urls=URLS,
+    long_description=readme,
+    long_description_content_type="text/markdown",
+)

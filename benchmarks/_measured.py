@@ -1,4 +1,4 @@
-"""Published measurements on trn1 and trn2 (docs/hardware.md#measurements), and the model's figure for each.
+"""Published measurements on trn1 and trn2 (docs/model.md#measurements), and the model's figure for each.
 
 The kernels in benchmarks/nki_kernels are our own, with the published structure. Times of whole kernels include a
 launch. Where shapes were not published, only ratios within an entry count.

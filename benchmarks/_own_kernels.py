@@ -114,8 +114,8 @@ def _native() -> Iterator[tuple[Line, Launch]]:
 
 def _float64() -> Iterator[tuple[Line, Launch]]:
     digits, keywords = (DIGITS, N, N), for_digits(DIGITS, TRN2).of_digits()
-    product = _launch("float64: product of digits", "digits_matmul", (digits, digits), "bfloat16", **keywords)
-    gram = _launch("float64: A A^T", "digits_matmul", (digits,), "bfloat16", **keywords, halved=True)
+    product = _launch("float64: product of digits", "float64_matmul", (digits, digits), "bfloat16", **keywords)
+    gram = _launch("float64: A A^T", "float64_matmul", (digits,), "bfloat16", **keywords, halved=True)
     splits = [
         _launch(f"float64: digits of {name}", "float64_digits", ((N, 2 * N),), "int32", by_rows=by_rows)
         for name, by_rows in (("A", True), ("B", False))
@@ -165,7 +165,7 @@ def _float64_batch() -> Iterator[tuple[Line, Launch]]:
     stack = (DIGITS, BATCH * SMALL, SMALL)
     keywords = for_stack(DIGITS, TRN2, SMALL, SMALL).of_digits()
     title = f"float64: digits, {BATCH} x {SMALL}^3 in one launch"
-    found = _launch(title, "digits_matmul", (stack, stack), "bfloat16", batch=BATCH, **keywords)
+    found = _launch(title, "float64_matmul", (stack, stack), "bfloat16", batch=BATCH, **keywords)
     ideal = 2 * BATCH * SMALL**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
     yield found.line("% of bf16 peak / 28", 100 * ideal / found.cost.device_s, 40), found
     yield found.traffic(BATCH * SMALL**2 * (2 * DIGITS * 2 + 3 * 4)), found

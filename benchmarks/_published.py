@@ -38,7 +38,7 @@ class Launch:
 class Measurement:
     """A published figure, and the model's figure for given machines."""
 
-    entry: int  # of docs/hardware.md#measurements
+    entry: int  # of docs/model.md#measurements
     group: str
     what: str
     unit: str

@@ -3,7 +3,7 @@
 The kernels (benchmarks/nki_kernels) are our own, with the published tilings, traced at the published sizes
 without arithmetic. Constants and their sources are in nkisim/hardware.py. Those of trn1 are fitted to the
 second table as a whole (benchmarks/_measured.py and _measured_layers.py). "unseen" is the figure of a fit that left
-out the measurement's group. The published figures are those of docs/hardware.md#published-measurements.
+out the measurement's group. The published figures are those of docs/model.md#published-measurements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MICRO = 0.30  # for the K figures, read from screenshots with three digits
 class Launch:
     """One rebuilt kernel at one size."""
 
-    case: str  # the letter in docs/hardware.md#published-measurements, and the version
+    case: str  # the letter in docs/model.md#published-measurements, and the version
     file: str
     kernel: str
     target: str
@@ -282,7 +282,7 @@ def _word(verdict: Fit) -> str:
 
 def print_measured(found: list[Fit]) -> None:
     heads = ("entry", "group", "what", "measured", "±", "modelled", "", "ratio", "unseen", "case", "", "remark")
-    title = "trn1 and trn2, measured by others (docs/hardware.md#measurements)"
+    title = "trn1 and trn2, measured by others (docs/model.md#measurements)"
     print_table(title, heads, [measured_row(v) for v in found])
     exact = [v for v in found if v.measurement.exact]
     if not found:

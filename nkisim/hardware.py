@@ -207,7 +207,7 @@ TRN3 = Hardware(
 
 MACHINES: Mapping[str, Hardware] = MappingProxyType({m.name: m for m in (TRN1, TRN2, TRN3)})
 
-# Fit to compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): each is within a factor of 1.4 of the fit.
+# Fit to compile times of NKI 0.6 on trn1 (docs/launches.md#compile-cost): each is within a factor of 1.4 of the fit.
 COMPILE_S = 2.0
 COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 instructions in 4.7 s, 51,600 in 15 s
 COMPILE_S_PER_REGION = 10.0  # 41 small loops compiled in 455 to 494 s

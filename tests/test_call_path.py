@@ -32,7 +32,7 @@ CALLS = {
 WAYS = {
     "eigh": [
         "_call/gate", "_call/dispatch", "linalg/_eigh", "linalg/_refinement", "_engine/device",
-        "_engine/float64_products", "digits_matmul",
+        "_engine/float64_products", "float64_matmul",
     ],
     "einsum": ["_call/gate", "_call/dispatch", "_einsum/plan", "_engine/device", "_engine/native_products", "matmul"],
     "bsr @ x": ["sparse/_matmul", "_call/gate", "_call/dispatch", "sparse/_device", "_engine/device", "csr_spmm"],

@@ -7,7 +7,8 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = ("numerics.md", "baselines.md", "comparison.md", "hardware.md", "glossary.md")
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+WORDS = 2500  # of a page, so that it has one reader and one subject
 CITED = re.compile(r"(?:docs/|\]\()((?:" + "|".join(p.removesuffix(".md") for p in PAGES) + r")\.md)(#[a-z0-9-]+)?")
 TEXTS = (".py", ".md", ".toml", ".yaml")
 
@@ -35,6 +36,11 @@ def test_every_citation_leads_to_a_section():
                 broken.append(f"{path.relative_to(ROOT)}: {page}{anchor}")
     assert not broken
     assert cited > 40
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short(page):
+    assert len((ROOT / "docs" / page).read_text().replace("|", " ").split()) <= WORDS
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -82,7 +82,7 @@ def test_the_main_job_through_the_kernels_of_the_simulator(tmp_path):
     launches = collections.Counter()
     for row in rows:
         launches.update(row["launches"])
-    assert {"digits_matmul", "digits_split", "abs_bound", "batched_matmul"} <= launches.keys()
+    assert {"float64_matmul", "digits_split", "abs_bound", "batched_matmul"} <= launches.keys()
     assert "simulator engine: launches by kernel" in err
     taken = {row["op"] for row in rows if row["ran_on"] == "simulator engine" and row["calls"]}
     assert REQUIRED["benzene_dfmp2"] <= taken

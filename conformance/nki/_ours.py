@@ -99,7 +99,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, *OPERATOR, most=4),
     ),
     "csr_spmm": (_case((128, 16), (128, 16), _integers(128, 16), (500, 600), length=4),),
-    "digits_matmul": (
+    "float64_matmul": (
         _case(_digits(7, 700, 200), _digits(7, 700, 530), m_tiles=1, k_tiles=1),
         _case(_digits(7, 700, 200), None, m_tiles=1, k_tiles=1, halved=True),
         _case(_digits(5, 300, 40), _digits(5, 300, 30), wrap=True, words=2, m_tiles=1, k_tiles=1, batch=3),

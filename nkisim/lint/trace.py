@@ -14,7 +14,7 @@ from nkisim.lint.rules import Finding, Severity
 from nkisim.price.durations import free_size, itemsize, transfer
 from nkisim.price.loops import executions
 
-MANY_INSTRUCTIONS = 20_000  # from this number on, compiling takes minutes (docs/hardware.md#compile-cost)
+MANY_INSTRUCTIONS = 20_000  # from this number on, compiling takes minutes (docs/launches.md#compile-cost)
 TOO_MANY_INSTRUCTIONS = 200_000  # from this number on, compiling takes hours and fills the memory of a large host
 SMALL_DESCRIPTOR = 512  # bytes; HBM writes below it become read-modify-write (dma overview)
 TINY_DESCRIPTOR = 64

@@ -25,7 +25,7 @@ COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # for a graph of half a million
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The modelled cost of one launch (docs/hardware.md#cost-model, with a comparison to measurements)."""
+    """The modelled cost of one launch (docs/model.md#cost-model, with a comparison to measurements)."""
 
     kernel: str
     target: str

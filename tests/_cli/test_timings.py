@@ -31,7 +31,7 @@ def case(kernel, extents):
     return next(c for c in timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
 
 
-@pytest.mark.parametrize("kernel", ["matmul", "matmul turned", "abs_bound", "digits_matmul", "digits_matmul halved"])
+@pytest.mark.parametrize("kernel", ["matmul", "matmul turned", "abs_bound", "float64_matmul", "float64_matmul halved"])
 def test_the_model_chooses_nothing_slower_than_the_default(kernel):
     for n in (128, 512):
         c = case(kernel, (n, n, n))
@@ -41,7 +41,7 @@ def test_the_model_chooses_nothing_slower_than_the_default(kernel):
 
 def test_small_products_of_digits_take_small_tiles():
     assert (
-        timings.choose(case("digits_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
+        timings.choose(case("float64_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
         != for_digits(7, TRN2).tiles
     )
 

@@ -35,7 +35,7 @@ def same(ours, theirs, tolerance=1e-12):
 
 def modelled(calls):
     """Products that a device launches, by a dry run."""
-    return dict(work_of(OP.prepare(calls)).tally(TRN2, Policy()).launches)["digits_matmul"]
+    return dict(work_of(OP.prepare(calls)).tally(TRN2, Policy()).launches)["float64_matmul"]
 
 
 def check(calls, device="", **options):
@@ -68,7 +68,7 @@ def test_the_loop_over_4096_pairs_is_one_launch_and_each_operand_travels_once():
 
 def test_pairs_by_the_simulator_s_kernels_are_one_product():
     decision = check(pairs(8, 5, 20), "simulator")
-    assert dict(decision.launches)["digits_matmul"] == 1
+    assert dict(decision.launches)["float64_matmul"] == 1
 
 
 def test_pairs_of_a_triangle_are_one_product_too():
@@ -101,7 +101,7 @@ def test_large_operands_that_some_share_travel_once():
 
 def test_products_of_their_own_operands_are_a_stack():
     calls = [("ij,jk->ki", array(9, 12), array(12, 10)) for _ in range(6)]
-    assert dict(check(calls, "simulator").launches)["digits_matmul"] == 1
+    assert dict(check(calls, "simulator").launches)["float64_matmul"] == 1
 
 
 def test_stacks_of_single_precision_are_one_launch():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnpy._engine import digits as _digits
-from trnpy._nki.kernels.products import digits_matmul_reference
+from trnpy._nki.kernels.products import float64_matmul_reference
 from trnpy._nki.kernels.shared.parameters import words_for
 
 U = 2.0**-53
@@ -16,7 +16,7 @@ def product(a, b, digits):
     """The whole scheme with the reference's group sums."""
     x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
     sums = list(_digits.group_sums(x, y).astype(np.int64)[::-1])
-    words = digits_matmul_reference.to_words(sums, words_for(digits))
+    words = float64_matmul_reference.to_words(sums, words_for(digits))
     return _digits.assemble(words, digits, x.shift, y.shift)
 
 
@@ -40,7 +40,7 @@ def error(c, a, b):
 
 
 def family(kind, m, k, n, rng):
-    """(m, k) and (k, n) of docs/numerics.md#certificate: scaled, cancelling, of wide range, and structured ones."""
+    """(m, k) and (k, n) of docs/digits.md#certificate: scaled, cancelling, of wide range, and structured ones."""
     r, u = rng.standard_normal, rng.uniform
     inner = 10.0 ** u(-8, 8, k)
     half = r((m, -(-k // 2)))
@@ -168,7 +168,7 @@ def test_extreme_words_are_balanced():
     "bits, blocks", [(8, [1024, 512, 256, 256, 128, 128, 128]), (7, [4096, 2048, 1024, 1024, 512, 512, 512])]
 )
 def test_blocks_keep_float32_sums_exact(bits, blocks):
-    """The blocks of docs/numerics.md#exact-sums: every digit at its most negative, summed in float32."""
+    """The blocks of docs/digits.md#exact-sums: every digit at its most negative, summed in float32."""
     assert [_digits.block_k(group, bits) for group in range(len(blocks))] == blocks
     for group, k in enumerate(blocks):
         largest = np.float32(4.0 ** (bits - 1))

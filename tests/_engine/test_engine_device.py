@@ -192,7 +192,7 @@ def test_float64_products_are_as_good_as_the_hosts(device, family):
     unit = 2.0**-53 * np.where(bound > 0, bound, 1) + 2.0**-1074
     error, theirs = (float((np.abs(x - exact) / unit).max()) for x in (c, host))
     assert c.dtype == np.float64 and error <= 4.0 and error <= 2 * max(theirs, 0.5)
-    assert device.counters.launches["digits_matmul"] == 1
+    assert device.counters.launches["float64_matmul"] == 1
 
 
 def test_a_permutation_is_exact_and_a_gram_matrix_symmetric(device):
@@ -232,7 +232,7 @@ def test_integer_calls_reach_the_device(device, dtype):
         with trnpy.trace() as log:
             ours = call(trnpy)
         np.testing.assert_array_equal(ours, call(np))
-        assert ours.dtype == a.dtype and log[0].on_device and dict(log[0].launches)["digits_matmul"] >= 1
+        assert ours.dtype == a.dtype and log[0].on_device and dict(log[0].launches)["float64_matmul"] >= 1
 
 
 def test_a_wrong_integer_is_found(device):
@@ -267,7 +267,7 @@ def test_digits_go_in_blocks_too(device):
     with trnpy.policy(device_memory=budget):
         close(device.matmul(a, b), a, b, 2.0**-53)
         close(device.gram(a), a, a.T, 2.0**-53)
-    assert device.counters.launches["digits_matmul"] > 2
+    assert device.counters.launches["float64_matmul"] > 2
     with trnpy.policy(device_memory=1000.0), pytest.raises(Refused, match="device_memory"):
         device.matmul(a, b)
 
@@ -342,7 +342,7 @@ def test_a_product_that_is_cut_is_right(device, dtype, monkeypatch):
         a, b = (1e18 * a).astype(dtype), (1e18 * b).astype(dtype)
     a, b = a.astype(dtype), b.astype(dtype)
     c = device.matmul(a, b)
-    assert device.counters.launches["matmul" if dtype in ("f4", "c8") else "digits_matmul"] > 1
+    assert device.counters.launches["matmul" if dtype in ("f4", "c8") else "float64_matmul"] > 1
     if dtype == "i8":
         np.testing.assert_array_equal(c, a @ b)
     else:
@@ -390,8 +390,8 @@ def test_the_energy_of_a_molecule_through_kernels(device):
     with trnpy.patched(), trnpy.profile() as ledger:
         energy = scf.RHF(molecule).density_fit().run(conv_tol=1e-11).e_tot
     assert abs(energy - expected) < 1e-9
-    launches = sum(t.launches.get("digits_matmul", 0) for t in ledger.tallies)
-    assert launches == device.counters.launches["digits_matmul"] > 0
+    launches = sum(t.launches.get("float64_matmul", 0) for t in ledger.tallies)
+    assert launches == device.counters.launches["float64_matmul"] > 0
 
 
 def test_a_device_error_gives_the_host_result_and_is_counted(device):

@@ -34,7 +34,7 @@ def test_every_family_is_as_good_as_dgemm(kind, k):
     a, b = family(kind, 30, k, 30, np.random.default_rng(k))
     used = device(perturb_fp32=True)
     c = float64_products.matmul(used, a, b)
-    launches = used.runtime.counters.launches["digits_matmul"]
+    launches = used.runtime.counters.launches["float64_matmul"]
     assert launches == 1 or (kind in (*WIDE, "symmetry") and launches <= 9)
     assert_as_good_as_dgemm(c, a, b, k)
 
@@ -138,7 +138,7 @@ def test_a_product_sends_each_part_once(dtype, parts):
     used = device()
     float64_products.matmul(used, a * (1 + 1j) if dtype == "D" else a, b * (2 + 1j) if dtype == "D" else b)
     launches = used.runtime.counters.launches
-    assert launches["float64_digits"] == 2 * parts and launches["digits_matmul"] == launches["abs_bound"] == parts**2
+    assert launches["float64_digits"] == 2 * parts and launches["float64_matmul"] == launches["abs_bound"] == parts**2
     assert used.runtime.counters.bytes_in == a.nbytes + b.nbytes
     assert used.runtime.counters.bytes_in <= (8 + 2) * 2 * parts * a.size
 
@@ -147,7 +147,7 @@ def test_gram_sends_its_operand_once():
     a = np.random.default_rng(0).standard_normal((64, 64))
     used = device()
     float64_products.gram(used, a)
-    assert used.runtime.counters.launches == {"abs_bound": 1, "float64_digits": 1, "digits_matmul": 1}
+    assert used.runtime.counters.launches == {"abs_bound": 1, "float64_digits": 1, "float64_matmul": 1}
     assert used.runtime.counters.bytes_in == 8 * a.size
 
 
@@ -196,7 +196,7 @@ def test_results_that_may_leave_the_normal_numbers_are_rounded_on_the_host():
         used = device()
         c = float64_products.matmul(used, a * scale, b * scale)
         launches = used.runtime.counters.launches
-        assert launches["digits_matmul"] == 1 and not launches["float64_round"]
+        assert launches["float64_matmul"] == 1 and not launches["float64_round"]
         same = float64_products.matmul(dataclasses.replace(device(), splits=False), a, b)
         np.testing.assert_array_equal(c, same * scale * scale)
 
@@ -244,7 +244,7 @@ def test_blocks_are_certified_products_of_their_own():
     a, b = family("uniform(-1,1)", 70, 200, 90, np.random.default_rng(0))
     used = device(block=64)
     assert_as_good_as_dgemm(float64_products.matmul(used, a, b), a, b, 200)
-    assert used.runtime.counters.launches["digits_matmul"] == 2 * 4 * 2
+    assert used.runtime.counters.launches["float64_matmul"] == 2 * 4 * 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -255,7 +255,7 @@ def test_values_that_are_not_finite_are_refused(bad):
     for product in (lambda: float64_products.matmul(used, a, b), lambda: float64_products.gram(used, b)):
         with pytest.raises(float64_products.Uncertified, match="NaN or infinity"):
             product()
-    assert not used.runtime.counters.launches["digits_matmul"]
+    assert not used.runtime.counters.launches["float64_matmul"]
 
 
 def test_hidden_exponent_range_is_refused():
@@ -279,16 +279,16 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
     with pytest.raises(float64_products.Uncertified, match="too many of parts"):
         float64_products.matmul(dataclasses.replace(device(), passes=50), a, b)
     ones = np.ones((30, k))
-    before = used.runtime.counters.launches["digits_matmul"]
+    before = used.runtime.counters.launches["float64_matmul"]
     float64_products.matmul(used, ones, b)
-    assert used.runtime.counters.launches["digits_matmul"] == before + 1
+    assert used.runtime.counters.launches["float64_matmul"] == before + 1
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind != "rows 1e+-30"])  # beyond float32
 def test_float32_products_are_within_the_range_of_sgemm(kind):
     """In units of 2^-24 of |A||B| sgemm makes errors of 0.36 to 17.8, TensorE of 0.24 to 12.
 
-    docs/numerics.md#single-and-complex
+    docs/products.md#single-and-complex
     """
     a, b = (x.astype(np.float32) for x in family(kind, 40, 300, 40, np.random.default_rng(0)))
     with trnpy.policy(device_memory=1.0):

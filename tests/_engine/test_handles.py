@@ -170,7 +170,7 @@ def test_triangular_systems(device, side, lower, trans, dtype):
 
 
 def test_triangular_systems_in_float64_are_as_accurate_as_lapack(simulator):
-    """Of docs/numerics.md#triangular-systems: inverted diagonal blocks and certified products, 1.9 u; LAPACK 2.5 u."""
+    """Of docs/systems.md#triangular-systems: inverted diagonal blocks and certified products, 1.9 u; LAPACK 2.5 u."""
     a, b = triangle(300, "d"), matrix((300, 40), "d", 1)
     exact = np.linalg.solve(np.tril(a), b).astype("g")
     for _ in range(3):  # refined in long double
@@ -179,7 +179,7 @@ def test_triangular_systems_in_float64_are_as_accurate_as_lapack(simulator):
     errors = [np.abs(x - exact) / most for x in (simulator.trsm(a, b), lapack.solve_triangular(a, b, lower=True))]
     ours, theirs = (float(e.max()) * 2.0**53 for e in errors)
     assert ours <= 4 and ours <= 2 * max(theirs, 0.5)
-    assert simulator.counters.launches["digits_matmul"] > 0 == simulator.counters.launches["trsm"]
+    assert simulator.counters.launches["float64_matmul"] > 0 == simulator.counters.launches["trsm"]
 
 
 def test_float32_systems_are_solved_by_the_kernel(simulator):

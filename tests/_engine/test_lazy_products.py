@@ -15,7 +15,7 @@ from trnpy._engine.proof.checksums import Wrong
 from trnpy._nki.simulated import SimulatorRuntime
 
 U = 2.0**-53
-BOUND = 4.0  # u of |A||B|, as of all certified products (docs/numerics.md#certificate)
+BOUND = 4.0  # u of |A||B|, as of all certified products (docs/digits.md#certificate)
 READ = 1536  # bytes that certify a product: a bound and two extremes of 128 partitions
 
 

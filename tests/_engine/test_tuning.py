@@ -29,9 +29,9 @@ CHOICES = [
     ("matmul turned", "float32", "matmul", (4, 1, 2), {"m_tiles": 4, "n_tiles": 1, "k_tiles": 2}),
     ("syrk", "float32", "syrk", (4, 1, 2), {"tiles": 4, "k_tiles": 2}),
     ("abs_bound", "bfloat16", "abs_bound", (2, 1, 4), {"m_tiles": 2, "n_tiles": 1, "k_tiles": 4}),
-    ("digits_matmul", "7 digits", "digits_matmul", (1, 1, 2), {"m_tiles": 1, "k_tiles": 2}),
-    ("digits_matmul halved", "7 digits", "digits_matmul", (2, 1, 2), {"m_tiles": 2, "k_tiles": 2, "halved": True}),
-    ("digits_matmul wrap", "8 digits", "digits_matmul", (2, 1, 4), {"m_tiles": 2, "k_tiles": 4, "wrap": True}),
+    ("float64_matmul", "7 digits", "float64_matmul", (1, 1, 2), {"m_tiles": 1, "k_tiles": 2}),
+    ("float64_matmul halved", "7 digits", "float64_matmul", (2, 1, 2), {"m_tiles": 2, "k_tiles": 2, "halved": True}),
+    ("float64_matmul wrap", "8 digits", "float64_matmul", (2, 1, 4), {"m_tiles": 2, "k_tiles": 4, "wrap": True}),
 ]
 
 
@@ -237,8 +237,8 @@ def test_nothing_is_compiled_where_nothing_runs(slow_host):
 
 @pytest.mark.parametrize("dtype, precision, kernels", [
     ("f4", "matched", ("matmul",)), ("f8", "fp32", ("matmul",)), ("c16", "bf16", ("matmul",)),
-    ("f8", "matched", ("float64_digits", "float64_digits", "abs_bound", "digits_matmul")),
-    ("i8", "fp32", ("digits_split", "digits_split", "digits_matmul")),
+    ("f8", "matched", ("float64_digits", "float64_digits", "abs_bound", "float64_matmul")),
+    ("i8", "fp32", ("digits_split", "digits_split", "float64_matmul")),
 ])  # fmt: skip
 def test_each_dtype_compiles_its_own_kernels(dtype, precision, kernels):
     runtime = Compiling(TRN2)
@@ -260,7 +260,7 @@ def test_first_estimates_rest_on_what_kernels_compile_to():
     traced = {
         "matmul": (magnitudes, for_numbers(2).of_numbers()),
         "abs_bound": (magnitudes, for_bounds().of_numbers()),
-        "digits_matmul": (digits, for_digits(7, TRN2).of_digits()),
+        "float64_matmul": (digits, for_digits(7, TRN2).of_digits()),
         "digits_split": (
             (Specification((1024, 8192), np.uint8),), {"width": 8, "places": tuple(range(7)), "turned": True},
         ),

@@ -487,7 +487,7 @@ def test_a_kernel_that_changed_is_not_looked_up_as_it_was(monkeypatch, tmp_path)
 
 def test_tiles_are_timed_on_it_and_kept_for_it(monkeypatch, capsys):
     """The whole of calibrate --kernels but for the device: one case of each kind of operand."""
-    small = [c for c in timings.cases(TRN2) if c.extents == (128, 128, 128) and c.kernel in ("syrk", "digits_matmul")]
+    small = [c for c in timings.cases(TRN2) if c.extents == (128, 128, 128) and c.kernel in ("syrk", "float64_matmul")]
     monkeypatch.setattr(timings, "cases", lambda machine: small)
     monkeypatch.setattr(timings, "REPEATS", 1)
     e = DeviceEngine(runtime())
@@ -496,5 +496,5 @@ def test_tiles_are_timed_on_it_and_kept_for_it(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "launches of the best choices" in said and said.count("us measured") == 2 and "2 of 2 cases" in said
     found = tuning.load("neuron", "trn2")
-    assert all(c.measured for c in found.choices) and set(found.compile_s) == {"syrk", "digits_matmul"}
+    assert all(c.measured for c in found.choices) and set(found.compile_s) == {"syrk", "float64_matmul"}
     assert e.counters.compiles["syrk"] >= 2

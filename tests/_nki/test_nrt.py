@@ -476,7 +476,7 @@ class Overlapping(Units):
         self.sizes, self.count, self.products, self.missed = (panel, result), count, 0, []
 
     def begun(self, what):
-        if what != "digits_matmul":
+        if what != "float64_matmul":
             return
         self.products += 1
         sent, fetched = (("tensor_write", self.sizes[0]), ("tensor_read", self.sizes[1]))
@@ -496,12 +496,12 @@ def test_panels_are_sent_and_fetched_while_another_one_is_multiplied(small_panel
     assert found.hardware.overlaps and not runtime().hardware.overlaps
     with engine(DeviceEngine(found)), trnpy.policy(force=True), trnpy.trace() as log:
         c = trnpy.matmul(a, b)
-    assert [d.on_device for d in log] == [True] and found.counters.launches["digits_matmul"] == 4
+    assert [d.on_device for d in log] == [True] and found.counters.launches["float64_matmul"] == 4
     assert stand.missed == [] and stand.products == 4
     one = runtime()
     with engine(DeviceEngine(one)), trnpy.policy(force=True):
         np.testing.assert_array_equal(c, trnpy.matmul(a, b))
-    assert one.counters.launches["digits_matmul"] == 1
+    assert one.counters.launches["float64_matmul"] == 1
     assert found.counters.bytes_out >= c.nbytes and not stand.sets
 
 

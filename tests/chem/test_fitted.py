@@ -20,7 +20,7 @@ def test_matrices_by_the_simulator_s_kernels(known):
     with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
         result = build_jk_df(PACKED, c @ c.T, orbitals=c if known else None)
     launches = dict(decisions[0].launches)
-    assert decisions[0].engine == "simulator" and launches["words_matmul" if known else "digits_matmul"] >= 2
+    assert decisions[0].engine == "simulator" and launches["words_matmul" if known else "float64_matmul"] >= 2
     check(result, _build_jk_df_naive(PACKED, c @ c.T))
 
 

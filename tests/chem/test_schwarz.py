@@ -185,7 +185,7 @@ def test_what_is_too_large_for_one_operand_is_multiplied_in_steps(monkeypatch):
     with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
         ours = screened_spmm(a, b, 0.0)
     launches = dict(decisions[0].launches)
-    assert "schwarz_screened_spmm" not in launches and launches["digits_matmul"] == 1
+    assert "schwarz_screened_spmm" not in launches and launches["float64_matmul"] == 1
     np.testing.assert_allclose(ours, a @ b, rtol=0, atol=1e-13)
 
 

@@ -1,4 +1,4 @@
-"""Hermitian matrices that break eigensolvers: the families of docs/numerics.md#eigenproblems."""
+"""Hermitian matrices that break eigensolvers: the families of docs/spectra.md#eigenproblems."""
 
 import numpy as np
 

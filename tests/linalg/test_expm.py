@@ -122,7 +122,7 @@ def test_the_other_byte_order_is_scipys():
         np.testing.assert_array_equal(forced("expm", swapped, runs=False), expected)
 
 
-@pytest.mark.parametrize("dtype, kernel", [("f8", "digits_matmul"), ("f4", "matmul"), ("c8", "matmul")])
+@pytest.mark.parametrize("dtype, kernel", [("f8", "float64_matmul"), ("f4", "matmul"), ("c8", "matmul")])
 def test_an_exponential_on_the_simulator(dtype, kernel):
     a = gaussian((24, 24), dtype).astype(dtype)
     with trnpy.policy(device="simulator", force=True), trnpy.trace() as log:

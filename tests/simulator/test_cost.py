@@ -97,7 +97,7 @@ def test_compiling_costs_regions_and_what_is_in_them():
     )
 
 
-# The published compile times of docs/hardware.md#compile-cost: instructions, regions, seconds.
+# The published compile times of docs/launches.md#compile-cost: instructions, regions, seconds.
 COMPILED = [
     (9_000, 0, 4.7),
     (51_600, 0, 15),

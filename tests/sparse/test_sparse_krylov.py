@@ -111,7 +111,7 @@ def test_the_residual_is_scipys_at_the_same_tolerance(solver, name, rtol, device
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_launches_hold_many_iterations_each(device):
-    """One launch an iteration would never pay (docs/numerics.md#sparse-solvers)."""
+    """One launch an iteration would never pay (docs/sparse.md#sparse-solvers)."""
     a = laplacian(20)
     b = np.random.default_rng(3).standard_normal(400)
     steps = []

@@ -19,6 +19,10 @@ with trnpy.policy(machin="trn2"):  # error: Unexpected keyword argument "machin"
     pass
 with trnpy.policy(verify="often"):  # error: Argument "verify" to "policy" has incompatible type "str"
     pass
+with trnpy.policy(device="gpu"):  # error: Argument "device" to "policy" has incompatible type "Literal['gpu']"
+    pass
+trnpy.Policy(fallback="ignore")  # error: Argument "fallback" to "Policy" has incompatible type "Literal['ignore']"
+trnpy.einsum(3.5, a)  # error: No overload variant of "einsum" matches argument types
 trnpy.patch(machin="trn2")  # error: Unexpected keyword argument "machin" for "patch"
 trnpy.patched(machin="trn2")  # error: Unexpected keyword argument "machin" for "patched"
 trnpy.explain("matmul", a, a)  # error: Argument 1 to "explain" has incompatible type "str"

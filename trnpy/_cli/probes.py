@@ -277,7 +277,7 @@ KERNELS = (
         {"by_rows": True}, answer=lambda outputs: outputs[0], decides="splits",
     ),
     Check("float64_round", "", _integers),
-    Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
+    Check("float64_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
     Check(
         "words_matmul", "", _words_and_digits, {"tops": (7, 0), "digits": 2, "words": 2, "m_tiles": 1, "k_tiles": 1},
         answer=lambda outputs: outputs[0],

@@ -65,7 +65,7 @@ class Case:
     def keywords(self, tiles: Tiles) -> dict[str, Any]:
         """The compile-time parameters of the kernel for ``tiles``."""
         chosen = Parameters(*tiles, self.default.digits, self.default.bits, self.default.wrap)
-        if self.name == "digits_matmul":
+        if self.name == "float64_matmul":
             return chosen.of_digits() | ({"halved": True} if "halved" in self.kernel else {})
         if self.name == "syrk":
             return chosen.of_squares()
@@ -92,12 +92,12 @@ def cases(machine: Hardware) -> list[Case]:
             default = for_numbers(itemsize) if turned else for_unturned(itemsize, machine)
             return Case(kernel, dtype, fit, shapes, dtype, default, number_tilings(itemsize, machine, turned))
 
-        found.append(digits("digits_matmul", DIGITS, False, m, n))
+        found.append(digits("float64_matmul", DIGITS, False, m, n))
         for dtype in ("float32", "bfloat16"):
             found += [numbers("matmul turned", dtype, (m, k), (k, n)), numbers("matmul", dtype, (k, m), (k, n))]
         if square:
-            found.append(digits("digits_matmul halved", DIGITS, False, m))
-            found.append(digits("digits_matmul wrap", LONG, True, m, n))
+            found.append(digits("float64_matmul halved", DIGITS, False, m))
+            found.append(digits("float64_matmul wrap", LONG, True, m, n))
             found.append(replace(numbers("abs_bound", "bfloat16", (m, k), (k, n)), default=for_bounds()))
             found.append(numbers("syrk", "float32", (m, k)))
     return sorted(found, key=lambda case: case.flops)

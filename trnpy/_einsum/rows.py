@@ -68,7 +68,7 @@ def _problem(
         if dtype.kind in "iub" and (p.terms.bit_length() > SINGLE_SIGNIFICAND or not p.output):
             raise Unsupported(Reason.LAYOUT, f"sums of {p.terms} integers")
         # NumPy's float16 loop takes at least as long as that of integers: 0.5 and 0.8 GF/s,
-        # docs/numerics.md#integers.
+        # docs/products.md#integers.
         cost = replace(cost, kind="integer", units=0.0)
         return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
     return Contraction(arrays, dtype, cost, plan=p, out=out, scalar=scalar, order=order, shape=shape)

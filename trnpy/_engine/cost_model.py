@@ -80,7 +80,7 @@ def _float64_round(v: Any, *_: Any, **__: Any) -> Work:
     return "float32", _at_least(0.0, "float32", RESULT_S * math.prod(v.shape[1:]))
 
 
-def _digits_matmul(a: Any, b: Any = None, *_: Any, **__: Any) -> Work:
+def _float64_matmul(a: Any, b: Any = None, *_: Any, **__: Any) -> Work:
     digits, rows, m = a.shape
     pairs = digits * (digits + 1) / 2
     return "bfloat16", (1.0 * m if b is None else 2.0 * b.shape[2]) * pairs * m * rows
@@ -194,7 +194,7 @@ KERNELS: Mapping[str, Callable[..., Work]] = MappingProxyType(
     {
         "matmul": _matmul, "abs_bound": _matmul, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _moved, "transpose": _moved, "digits_split": _moved,
-        "float64_digits": _float64_digits, "float64_round": _float64_round, "digits_matmul": _digits_matmul,
+        "float64_digits": _float64_digits, "float64_round": _float64_round, "float64_matmul": _float64_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
         "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
         "schwarz_screened_spmm": _schwarz_screened_spmm,

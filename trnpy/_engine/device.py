@@ -46,7 +46,7 @@ NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
 # Limit for a product that is split into parts: 5.6 times the normal 28 digit products, which without transfers are
-# 8 to 17 times as fast as a host (docs/numerics.md#passes).
+# 8 to 17 times as fast as a host (docs/products.md#passes).
 MOST_PASSES = 2 * pairs(MOST_DIGITS)
 # Bytes per element for a float64 product n x n: two operands of 12 bf16 digits, 16 bytes of one of them, 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
@@ -427,7 +427,7 @@ class DeviceEngine:
         """Solve a system that fits one launch, ``width`` right-hand sides at a time; refined once.
 
         The kernel multiplies by inverses of tiles, whose error grows with their condition. One refinement in the same
-        precision reduces the error to that of substitution (docs/numerics.md#triangular-systems).
+        precision reduces the error to that of substitution (docs/systems.md#triangular-systems).
         """
         x, kernels = np.empty_like(b), self._kernels
         # Row by row: a sum of matrices in different memory orders would transpose one of them first.

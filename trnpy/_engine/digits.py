@@ -3,7 +3,7 @@
 Ozaki's scheme I with a common exponent per row of A and column of B (Ootomo, Ozaki, Yokota, arXiv 2306.11975):
 A = 2^-sa sum_i D_i 256^(s-1-i) with digits in [-128, 127], which bf16 holds exactly. Products of digits of one
 significance i + j = d are summed exactly in float32 over short enough blocks of K. Errors:
-docs/numerics.md#digits-and-error; the choice of the number s of digits: docs/numerics.md#certificate.
+docs/digits.md#digits-and-error; the choice of the number s of digits: docs/digits.md#certificate.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
 MOST_DIGITS = 12  # with more digits the host's product is cheaper
 WORD = 7  # digits per int64: eight would leave no room for a carry
-# Digits of eight bits -> digits of seven bits with the same range, among the numbers that digits_matmul supports.
+# Digits of eight bits -> digits of seven bits with the same range, among the numbers that float64_matmul supports.
 NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits that a float32 sum keeps exactly
-TOLERANCE = 4.0  # in u of |A||B|: the a-priori bound on the error of a product (docs/numerics.md#certificate: 2.86)
+TOLERANCE = 4.0  # in u of |A||B|: the a-priori bound on the error of a product (docs/digits.md#certificate: 2.86)
 BOUND_SLACK = 1.02  # float32 sums and SMALLEST_MAGNITUDE may make the bound's |A||B| too large by this factor
 FAINT = 2.0**-19  # of the largest; entries above it in both operands span at most 2^38: 12 digits suffice up to K = 256
 MOST_PARTS = 3  # of one operand: entries near 1, rounding errors near 1e-17, and products of those with small numbers
 NEGLIGIBLE = 2.0**-59  # of |A||B|: smaller products of parts are omitted; nine of them add up to 0.2 u
 FEWEST = 2  # digits of a product of parts, because ``assemble`` needs at least two words
 NOTHING = 2.0**100  # means "no positive sum"; it is larger than any sum, as in kernels/abs_bound
-STRIP = area(1 << 16)  # elements that are converted at once, half a megabyte (docs/numerics.md#digits)
+STRIP = area(1 << 16)  # elements that are converted at once, half a megabyte (docs/digits.md#digits)
 FIRST_BITS = 2.0**14  # of the largest number determine its exponent, here and in float64_digits
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
@@ -401,7 +401,7 @@ def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:
 
     smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
     over (|A||B|)_ij, the exponent range inside the sums. sqrt(K) rho 256^(7-s) <= 4: no measured error exceeded it
-    (docs/numerics.md#certificate).
+    (docs/digits.md#certificate).
     """
     rho = BOUND_SLACK / smallest
     for digits in range(fewest, MOST_DIGITS + 1):

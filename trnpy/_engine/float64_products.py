@@ -1,6 +1,6 @@
 """Products of float64, complex128, integers and bool on a device, with digits and an a-priori error bound.
 
-The error of a float64 product is at most 4 u of |A||B| in every element (docs/numerics.md#certificate). If one scale
+The error of a float64 product is at most 4 u of |A||B| in every element (docs/digits.md#certificate). If one scale
 for each row and column cannot hold the range of the values, the product is computed in equilibrated form. If that
 cannot either, both operands are split into parts, and the products of parts are added. Integer products are
 bit-equal to NumPy's, wrap-around included. TensorE multiplies float16, float32 and complex64 without digits. Larger
@@ -89,7 +89,7 @@ def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product of one block, in one launch or several of fixed shapes; each part of an operand is sent once."""
     extents = (a.shape[0], a.shape[1], b.shape[1])
     price = of_digits(device.runtime.hardware, a.dtype)
-    row_cuts, inner_cuts, column_cuts, _ = device.buckets.cut("digits_matmul", extents, extents, price)
+    row_cuts, inner_cuts, column_cuts, _ = device.buckets.cut("float64_matmul", extents, extents, price)
     if len(row_cuts) == len(inner_cuts) == len(column_cuts) == 1:
         fit = row_cuts[0][1], inner_cuts[0][1], column_cuts[0][1]
         return matmul_kept(device, kept(device, a), kept(device, b), fit=fit).values
@@ -129,12 +129,12 @@ def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None,
     """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound are transferred.
 
     The result stays on the device, as integer words, until its values are read. Complex operands need four products,
-    each with its own scales, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
+    each with its own scales, so that a small part is as accurate as a large one (docs/products.md#single-and-complex).
     ``digits``: for float64, the number to use without an error bound; the error is then relative to the largest terms
     of each sum. ``fit``: the extents of the compiled variant to launch.
     """
     shape = a.shape[0], b.shape[1]
-    fit = fit or device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
+    fit = fit or device.buckets.fit("float64_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     product = functools.partial(_float64, digits=digits) if a.parts[0].dtype.kind == "f" else _integers
     if len(a.parts) == 1:
         return Digits(a.dtype, (product(device, a.parts[0], b.parts[0], fit),))
@@ -150,7 +150,7 @@ def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
     if len(a.parts) == 1:
         return Digits(a.dtype, (_syrk(device, a.parts[0], digits),))
     (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
-    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
+    fit = device.buckets.fit("float64_matmul", (a.shape[0], a.shape[1], a.shape[0]))
     squares, cross = [_syrk(device, p, digits) for p in a.parts], _float64(device, y, x.T, fit, digits)
     real = Store(shape, x.dtype, lambda: squares[0].values + squares[1].values)
     imaginary = Store(shape, x.dtype, lambda: sign * (cross.values - cross.values.T))
@@ -205,8 +205,8 @@ def launched(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
     left, rows = _put_digits(device, a, digits, 1, (k, m))
     right, columns = _put_digits(device, b, digits, 0, (k, n))
     best = for_digits(digits, device.runtime.hardware, bits=device.bits)
-    tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, best)
-    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+    tiles = device.buckets.tiles("float64_matmul", _form(digits), fit, best)
+    words = device.runtime.run("float64_matmul", left, right, **tiles.of_digits())
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
@@ -246,7 +246,7 @@ def rounded(
 def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     """One A A^T, with an error bound unless ``digits`` is given: a triangle of blocks, and half of diagonal blocks."""
     order = a.shape[0]
-    m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
+    m, k, _ = device.buckets.fit("float64_matmul", (order, a.shape[1], order))
     if digits is None:
         magnitudes = _put_magnitudes(device, a, 1, (m, k))
         least = smallest(
@@ -258,8 +258,8 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     s = device.count(digits)
     left, shift = _put_digits(device, a, s, 1, (k, m))
     best = for_digits(s, device.runtime.hardware, bits=device.bits)
-    tiles = device.buckets.tiles("digits_matmul halved", _form(s), (m, k, m), best)
-    packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
+    tiles = device.buckets.tiles("float64_matmul halved", _form(s), (m, k, m), best)
+    packed = device.runtime.run("float64_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
         prove = checksums.begun(a, a.T, digits, device.parallel) if device.proved else None
@@ -297,7 +297,7 @@ def _unpacked(
 
 def _syrk_in_parts(device: Device, a: Source) -> Source:
     """A A^T, exactly symmetric, of an operand split into parts. It is rare, so all products are computed in full."""
-    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
+    fit = device.buckets.fit("float64_matmul", (a.shape[0], a.shape[1], a.shape[0]))
     whole = in_parts(device, a, a.T, fit)
 
     def fetch() -> np.ndarray:
@@ -312,8 +312,8 @@ def _integers(device: Device, a: Source, b: Source, fit: Extents) -> Source:
     dtype, shape = a.dtype, (a.shape[0], b.shape[1])
     left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
     best = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)
-    tiles = device.buckets.tiles("digits_matmul wrap", _form(dtype.itemsize), (m, k, n), best)
-    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+    tiles = device.buckets.tiles("float64_matmul wrap", _form(dtype.itemsize), (m, k, n), best)
+    words = device.runtime.run("float64_matmul", left, right, **tiles.of_digits())
 
     def fetch() -> np.ndarray:
         c = _digits.integers(device.runtime.get(words)[:, : shape[0], : shape[1]], dtype)

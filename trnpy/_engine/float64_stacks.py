@@ -14,7 +14,7 @@ from trnpy._engine.abstract_arrays import few_terms, usual
 from trnpy._engine.float64_products import ZERO, Device, affordable, check_finite, integer_bytes, usual_least
 from trnpy._engine.residency import place
 from trnpy._engine.tuning import Extents, pieces, rung
-from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
+from trnpy._nki.kernels.products.float64_matmul_reference import BLOCKS
 from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, Parameters, for_stack
 from trnpy._nki.runtime import Buffer
 
@@ -31,7 +31,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
         return c
     product = _float64 if a.dtype.kind == "f" else _integers
-    m, k, n = fit = device.buckets.fit("digits_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
+    m, k, n = fit = device.buckets.fit("float64_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
     # A table on the chip holds the offsets of all blocks; one launch is at most as large as one large product.
     most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
     parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
@@ -116,7 +116,7 @@ def _count(length: int, most: int) -> int:
 
 def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit: Extents, count: int) -> np.ndarray:
     """Words (w, B, m, n) of the products of digits (s, B k, m) and (s, B k, n)."""
-    words: np.ndarray = device.runtime.launch("digits_matmul", left, right, batch=count, **tiles.of_digits())
+    words: np.ndarray = device.runtime.launch("float64_matmul", left, right, batch=count, **tiles.of_digits())
     return words.reshape(len(words), count, fit[0], fit[2])
 
 

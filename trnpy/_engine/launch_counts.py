@@ -14,7 +14,7 @@ from trnpy._engine.time_parts import Parts
 from trnpy._settings.host_rates import HostRates
 
 # Host seconds: per element of one real part; per element of the three matrices of a checksum test (1.2 to 1.3 ns at
-# n = 1024 and 2048, from memory; for integers 2.8 to 3.1); per byte of a fingerprint (docs/numerics.md#digits); per
+# n = 1024 and 2048, from memory; for integers 2.8 to 3.1); per byte of a fingerprint (docs/digits.md#digits); per
 # float32 random number, normal (8.5 ns) or uniform (1.4 ns); and per stored element of a sparse matrix that is sorted
 # into tiles (180 to 310 ns) or groups (30 to 50 ns; NumPy 2.4.6, one core of an EPYC with AVX-512).
 CONVERSION_S: Mapping[str, float] = MappingProxyType(

@@ -1,7 +1,7 @@
 """float64 products whose results stay on the device: the next product uses their integers, with an error bound.
 
 One power of two scales a whole matrix, so that the integers of a product are operands of the next one unchanged
-(docs/numerics.md#products-that-stay). A product is one launch. The host reads its error bound and the extremes of its
+(docs/products.md#products-that-stay). A product is one launch. The host reads its error bound and the extremes of its
 integers, 1.5 KiB, and fetches values only when they are read. If the bound requires more digits than were used, the
 product is launched again.
 """

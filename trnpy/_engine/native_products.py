@@ -29,7 +29,7 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
     """float32 x (..., rows, columns) as six bfloat16 slices along K: columns of the left operand (side 0), or rows.
 
     One product of both operands in slices is as accurate as a float32 product, for devices without an accurate one:
-    docs/numerics.md#single-and-complex.
+    docs/products.md#single-and-complex.
     """
     slices: list[np.ndarray] = []
     with np.errstate(over="ignore", invalid="ignore"):  # the check of the result detects infs and NaNs

@@ -1,7 +1,7 @@
 """Products of large float64 arrays in row panels: one panel is transferred while another is multiplied.
 
 While a device multiplies one panel of A by B, the host sends the next panel, fetches the previous result and computes
-its checksums (docs/hardware.md#transfers-beside-launches). If transfers cannot overlap with launches, only products
+its checksums (docs/launches.md#transfers-beside-launches). If transfers cannot overlap with launches, only products
 larger than one block of ``float64_products.matmul`` use panels: B is sent once, and no sums of blocks are added.
 """
 
@@ -49,7 +49,7 @@ def panels(device: Device, a: np.ndarray, b: np.ndarray, room: float) -> list[sl
     if needed > room or not float64_products.split_there(device, a.shape, DIGITS, (PANEL, rung(k))):
         return []
     length = math.ceil(m / math.ceil(m / PANEL) / TILE) * TILE
-    if not device.buckets.owns("digits_matmul", (length, k, n)):
+    if not device.buckets.owns("float64_matmul", (length, k, n)):
         return []
     return [slice(start, min(start + length, m)) for start in range(0, m, length)]
 
@@ -64,7 +64,7 @@ def matmul(
     called with each panel of the result.
     """
     c = np.empty_like(a, order="C", shape=(a.shape[0], b.shape[1]))
-    fit = device.buckets.fit("digits_matmul", (cuts[0].stop, a.shape[1], b.shape[1]))
+    fit = device.buckets.fit("float64_matmul", (cuts[0].stop, a.shape[1], b.shape[1]))
     operand = functools.partial(float64_products.source, device) if keeps else stored
     right, following = float64_products.source(device, b), operand(a[cuts[0]])
     sending = fetching = _nothing

@@ -60,7 +60,7 @@ def by_inverse(product: Product) -> Leaf:
     """Solve a small system through a product with the inverse, which LAPACK computes in double precision.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: the residual is as small as with
-    substitution if blocks are well-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
+    substitution if blocks are well-conditioned, 1.9 u: docs/systems.md#triangular-systems.
     """
 
     def leaf(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:

@@ -42,7 +42,7 @@ Lengths = tuple[int, ...]  # of slices, the shortest first
 Cut = tuple[slice, int]  # a slice of an extent, and its padded length
 
 # Sums of few of these are close to any extent. They were found by simulated annealing over random products
-# (docs/hardware.md#how-a-product-is-launched); fewer than three lengths pad by more than a quarter.
+# (docs/programs.md#how-a-product-is-launched); fewer than three lengths pad by more than a quarter.
 ALONG = tile.length(384, least=16), tile.length(640, least=32), tile.length(2048, least=64)
 # Slices of K with digits: each has a result of its own, which is transferred, so there should be few.
 ALONG_DIGITS = tile.length(1024, least=16), tile.length(2048, least=32), tile.length(4096, least=64)
@@ -331,11 +331,11 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
 
 # Instructions of kernels for 1024^3 (tests/_engine/test_tuning.py compares them with traces).
 INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
-    {"matmul": 260, "digits_split": 820, "float64_digits": 1700, "abs_bound": 310, "digits_matmul": 5000}
+    {"matmul": 260, "digits_split": 820, "float64_digits": 1700, "abs_bound": 310, "float64_matmul": 5000}
 )
 NUMBERS = ("matmul",)
-DIGITS = ("float64_digits", "float64_digits", "abs_bound", "digits_matmul")  # one split for each operand
-INTEGERS = ("digits_split", "digits_split", "digits_matmul")
+DIGITS = ("float64_digits", "float64_digits", "abs_bound", "float64_matmul")  # one split for each operand
+INTEGERS = ("digits_split", "digits_split", "float64_matmul")
 
 
 class Compiles:

@@ -28,7 +28,7 @@ LAPACK_FLOPS_PER_CORE = 1e9
 # Functions that reduce a matrix to a narrow form. Half of the work is matrix-vector products, one after another, which
 # are memory-bound and synchronize all threads. OpenBLAS's DSYEVD, which NumPy and SciPy use, was measured 2.2 times as
 # fast on 4 of 76 cores, its best, as on one (n = 4096); MKL's SVD was 1.4 times as fast on 44 cores as on 4 (n = 2048;
-# docs/hardware.md#instances). 4 favours the processor.
+# docs/launches.md#instances). 4 favours the processor.
 REDUCED_CORES = 4
 REDUCTIONS = (
     "eigh", "eigvalsh", "eig", "svd", "svdvals", "pinv", "pinvh", "polar", "orth", "null_space", "lstsq", "sqrtm",

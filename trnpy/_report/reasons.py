@@ -129,7 +129,7 @@ class Decision:
     waiting_s : float
         Predicted seconds that a CPU fast path would save, if it is not used yet because its import takes longer.
     unproven : str
-        The property of a device result that its check cannot prove (docs/numerics.md#what-is-not-certified).
+        The property of a device result that its check cannot prove (docs/faults.md#what-is-not-certified).
     parts : Parts
         The parts of `device_s`: launches, transfers, conversions, engine, other work of the host.
     single_s : float or None

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from nkisim.hardware import GIB, MACHINES
 from trnpy._base.context_settings import Blocks
@@ -19,12 +19,16 @@ from trnpy._settings import tile
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium
 HYSTERESIS = 1.2  # how many times faster than the host the device must be, to allow for errors of predictions
 
+Device = Literal["auto", "neuron", "simulator", "null", "none"]
+Precision = Literal["matched", "mixed", "fp32", "bf16"]
+Fallback = Literal["warn", "raise", "log"]
+Method = Literal["auto", "divide", "jacobi", "start"]
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "device": ("auto", "neuron", "simulator", "null", "none"),
+    "device": get_args(Device),
     "machine": (*MACHINES, *INSTANCES),
-    "precision": ("matched", "mixed", "fp32", "bf16"),
-    "fallback": ("warn", "raise", "log"),
-    "method": ("auto", "divide", "jacobi", "start"),
+    "precision": get_args(Precision),
+    "fallback": get_args(Fallback),
+    "method": get_args(Method),
 }
 SWITCHES = ("force", "reproducible")
 
@@ -68,7 +72,7 @@ class Policy:
         process sees, which is one on the simulator and in the model.
     reproducible : bool
         Whether J and K of PySCF's density-fitted mean fields have the same bits on any number of ranks
-        (docs/scaling.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
+        (docs/ranks.md#mp2-over-ranks). Products of distributed arrays have an argument of this name (`dist.einsum`).
 
     Raises
     ------
@@ -88,12 +92,12 @@ class Policy:
     ValueError: machine='trn9': expected one of trn1, trn2, trn3, trn1.2xlarge, ...
     """
 
-    device: str = "auto"
+    device: Device = "auto"
     machine: str = "trn2"
     force: bool = False
-    precision: str = "matched"
-    method: str = "auto"
-    fallback: str = "warn"
+    precision: Precision = "matched"
+    method: Method = "auto"
+    fallback: Fallback = "warn"
     min_flops: float = 0.0
     verify: float = 0.0
     device_memory: float = 0.8
@@ -102,7 +106,7 @@ class Policy:
     reproducible: bool = False
 
     @property
-    def products(self) -> str:
+    def products(self) -> Precision:
         """The precision of products: "matched" under "mixed", whose early cycles set "fp32" themselves."""
         return "matched" if self.precision == "mixed" else self.precision
 
@@ -134,12 +138,12 @@ class Policy:
 class Settings(TypedDict, total=False):
     """The fields of `Policy` as keyword arguments that may be left out, for type checkers."""
 
-    device: str
+    device: Device
     machine: str
     force: bool
-    precision: str
-    method: str
-    fallback: str
+    precision: Precision
+    method: Method
+    fallback: Fallback
     min_flops: float
     verify: float
     device_memory: float

@@ -20,7 +20,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.precision import norms
 from trnpy._engine.proof.weights import weights
 from trnpy._engine.tuning import BLOCK
-from trnpy._nki.kernels.products import digits_matmul_reference, matmul_reference
+from trnpy._nki.kernels.products import float64_matmul_reference, matmul_reference
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._formats import DIGITS, GRAIN, Format, Operand, format_of, largest, padded
 from trnpy.chem._rows import REAL, STACK, norm, relative
@@ -66,8 +66,8 @@ def layout(b: np.ndarray, widths: list[int], form: Format, memory: float, engine
     nao, naux = _nao(b), len(b)
     npair, wide, many = nao * (nao + 1) // 2, padded(nao), max(padded(n, GRAIN // 2) for n in widths)
     most = min(
-        memory / (4 * WORD_BYTES * wide * wide), digits_matmul_reference.LARGEST / (DIGITS * wide * wide),
-        matmul_reference.LARGEST / (wide * max(wide, many)), digits_matmul_reference.longest_k(DIGITS) / many,
+        memory / (4 * WORD_BYTES * wide * wide), float64_matmul_reference.LARGEST / (DIGITS * wide * wide),
+        matmul_reference.LARGEST / (wide * max(wide, many)), float64_matmul_reference.longest_k(DIGITS) / many,
     )  # fmt: skip
     if most < 1 or max(wide, naux, many) > BLOCK:
         return None

@@ -14,7 +14,7 @@ from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
 from trnpy._nki.kernels.chem.ao_to_mo_reference import HEADROOM, LARGEST
-from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
+from trnpy._nki.kernels.products.float64_matmul_reference import BLOCKS
 from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, for_digits
 from trnpy._settings.policy import current_policy
 from trnpy.chem._pairs import rung

@@ -16,7 +16,7 @@ from trnpy._engine import digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.proof.weights import probe
 from trnpy._nki.kernels.chem.schwarz_screened_spmm_reference import LARGEST, LONGEST_K
-from trnpy._nki.kernels.products.digits_matmul_reference import longest_k
+from trnpy._nki.kernels.products.float64_matmul_reference import longest_k
 from trnpy._nki.kernels.shared.parameters import TILE, for_digits
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung

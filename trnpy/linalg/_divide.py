@@ -3,7 +3,7 @@
 The sign function of A - s I splits the space into two invariant subspaces. The polar factor of a projected random
 block is an orthonormal basis of each, and A in that basis is a smaller problem. LAPACK solves the smallest problems.
 Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials instead of their rational functions, random
-instead of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
+instead of pivoted columns, and a check of each split: docs/spectra.md#divide-and-conquer.
 
 A complex matrix is computed as the real matrix [Re -Im; Im Re], which has each eigenvalue twice. Products keep that
 structure: projectors have even rank, and a random block [Re -Im; Im Re] spans both vectors of a pair. This needs
@@ -203,7 +203,7 @@ def _basis(
     """A basis of ``rank`` columns that is orthonormal to float32; None if no random block gave one."""
     # A random square block of order r has a norm below 2 sqrt(r) + 6, and rarely a singular value below 0.02 / sqrt(r):
     # Edelman, SIAM J. Matrix Anal. Appl. 9 (1988), for normal numbers. Uniform numbers need a sixth of the time; for
-    # them see docs/numerics.md#divide-and-conquer.
+    # them see docs/spectra.md#divide-and-conquer.
     scale = 2 * np.sqrt(rank) + 6
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):

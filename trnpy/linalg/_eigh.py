@@ -181,7 +181,7 @@ def _few(selection: tuple[str, tuple[float, float]] | None, n: int) -> bool:
     """Whether LAPACK computes the selected vectors in little more time than the values alone.
 
     LAPACK reduces the matrix to a tridiagonal one in both cases. For 1,500 rows, 10 pairs took 0.94 of the time of all
-    values, and all pairs took 2.5 times as long (docs/numerics.md#some-eigenpairs).
+    values, and all pairs took 2.5 times as long (docs/spectra.md#some-eigenpairs).
     """
     return selection is not None and selection[0] == "index" and (selection[1][1] - selection[1][0] + 1) * FEW <= n
 

@@ -9,7 +9,7 @@ from trnpy._engine.abstract_arrays import usual
 from trnpy._engine.engines import Engine
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
-SWEEPS = 12  # generic spectra need 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
+SWEEPS = 12  # generic spectra need 5 to 7, clustered ones 11: docs/spectra.md#block-jacobi
 USUAL_SWEEPS = 7
 CONVERGED = 3e-6  # relative to the norm: float32 rotations leave couplings of this size
 STALLED = 0.7  # if a sweep reduces small couplings by less than this factor, they are rounding errors

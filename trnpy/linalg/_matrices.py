@@ -29,7 +29,7 @@ SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
 STRIP = area(1 << 16)  # elements of those rows of a matrix that stay in a core's cache
 THREADED = area(1 << 20)  # elements of a matrix for which one pass takes several times as long as starting a thread
-MOST_THREADS = 4  # for memory-bound passes, the number that the cost model uses for LAPACK (docs/hardware.md#instances)
+MOST_THREADS = 4  # for memory-bound passes, the number that the cost model uses for LAPACK (docs/launches.md#instances)
 NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are accurate to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 

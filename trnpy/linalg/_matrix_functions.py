@@ -58,7 +58,7 @@ class _Kind:
     """Limits for a dtype, and SciPy's functions for it."""
 
     # Up to this condition both algorithms have forward errors of condition times eps, within a factor of three of each
-    # other from 1e1 to 1e14 (docs/numerics.md#definite-matrices). Above it SciPy runs, with its own warnings.
+    # other from 1e1 to 1e14 (docs/matfun.md#definite-matrices). Above it SciPy runs, with its own warnings.
     condition: float
     low: float  # from low to high, squares neither overflow nor vanish
     high: float

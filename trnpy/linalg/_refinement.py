@@ -19,19 +19,19 @@ from trnpy.linalg._matrices import by_strips, column_norms, shared, workers
 from trnpy.linalg._matrices import largest as largest_of
 
 U = 2.0**-53
-ITERATIONS = 8  # at most: fourteen families need 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
+ITERATIONS = 8  # at most: fourteen families need 2 to 7 (docs/spectra.md#eigenproblems), others do not converge
 CLUSTER = 10.0  # eigenvalues closer than this times their residuals are one cluster, solved together
 ROUNDING_GAP = 30.0  # u of the norm: closer eigenvalues form one cluster, whatever their residuals
 NOISE = 2.0  # u of the norm: smaller couplings are rounding errors, and rotating by them would cost orthogonality
 QUIET = 3.0  # sqrt(n) u of the norm: a smaller residual is rounding; then only orthogonality is corrected
 # The largest entry of the residual and of the correction in each iteration for a spectrum without clusters
-# (docs/numerics.md#eigenproblems).
+# (docs/spectra.md#eigenproblems).
 USUAL_RESIDUALS = (2.0**-22, 2.0**-24, 2.0**-32)
 USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
 PREDICTED = 2.0**-13  # squared norm of a correction whose second-order terms predict the eigenvalues
 CONVERGED = 1e-8  # limit for the Frobenius norm of the correction: the remaining error is its square
 ACCEPTED = 50.0  # sqrt(n) u of the norm, for each column of the residual: it bounds the eigenvalue's error (Weyl)
-FEWEST_DIGITS, MOST_DIGITS = 2, 7  # products with 7 are as accurate as dgemm (docs/numerics.md#digits-and-error)
+FEWEST_DIGITS, MOST_DIGITS = 2, 7  # products with 7 are as accurate as dgemm (docs/digits.md#digits-and-error)
 SMALL_CLUSTER = length(64)  # columns: the host rotates these in less time than the transfer of a product takes
 KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
 # Times the noise: for eigenvalues with a larger gap, noise in the couplings rotates by 2^-16 in an intermediate
@@ -39,13 +39,13 @@ KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after wh
 NEAR, NEAR_AT_LAST = 2.0**16, 2.0**30
 SQUARE = length(128)  # rows and columns of a block that stays in a core's cache
 # Times of passes over matrices, relative to a matrix copy at the default throughput, 0.8 ns an element
-# (docs/numerics.md#eigenproblems).
+# (docs/spectra.md#eigenproblems).
 SIZES, QUOTIENTS, RESIDUALS, SUM = 1.3, 1.7, 3.8, 1.0
 CORRECTIONS, ROTATIONS, ORTHONORMALIZATION = 3.5, 10.0, 2.2
 
 
 class Precision(NamedTuple):
-    """The precision of a refinement, and its stopping criterion (docs/numerics.md#eigenproblems)."""
+    """The precision of a refinement, and its stopping criterion (docs/spectra.md#eigenproblems)."""
 
     # For each iteration (the last entry is for all later ones): digits of products, and their noise in units of NOISE.
     ramp: tuple[tuple[int, float], ...]

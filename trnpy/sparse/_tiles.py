@@ -15,7 +15,7 @@ from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 from trnpy._settings.tile import area
 
 TILE = 128  # rows and columns of the systolic array
-BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the tiles (docs/numerics.md#sparse-products)
+BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the tiles (docs/sparse.md#sparse-products)
 STEPS = 4  # shape buckets per octave: at most 25 % of an operand is padding, and no work is done on it
 LEAST = 16  # the smallest shape bucket
 SLAB = area(2**18)  # stored elements that are counted at once, which bounds the memory needed

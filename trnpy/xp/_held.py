@@ -12,7 +12,7 @@ from trnpy._engine.engines import Engine
 
 # Bytes per element of a matrix in the engine's memory, if it was sent and if a step made it. For float64 the first has
 # up to 12 transferred bytes, 12 digits in either orientation, and magnitudes; the second also has four words and
-# magnitudes (docs/numerics.md#products-that-stay).
+# magnitudes (docs/products.md#products-that-stay).
 SENT: Mapping[str, int] = {"f": 4, "F": 8, "d": 64, "D": 128}
 MADE: Mapping[str, int] = {"f": 4, "F": 8, "d": 20, "D": 40}
 

@@ -10,7 +10,7 @@ from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.run.loader import load_kernel
 from trnpy._nki.kernels import source
-from trnpy._nki.kernels.products.digits_matmul_reference import longest_k
+from trnpy._nki.kernels.products.float64_matmul_reference import longest_k
 from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse import bsr_spmm_reference as reference
 

@@ -25,7 +25,7 @@ SEVEN = {"width": 8, "places": tuple(range(6, -1, -1))}
         ("axpby", (SQUARE, SQUARE), {}, True),
         ("transpose", (SQUARE,), {}, True),
         ("abs_bound", (Specification((N, N), BF16),) * 2, for_bounds().of_numbers(), False),
-        ("digits_matmul", (DIGITS, DIGITS), for_digits(7, TRN2).of_digits(), False),
+        ("float64_matmul", (DIGITS, DIGITS), for_digits(7, TRN2).of_digits(), False),
         (
             "words_matmul", (Specification((3, N, N), np.int32),) * 2 + (Specification((N, N), BF16),) * 2,
             {"tops": (9, 9), "digits": 7, "words": 3, "m_tiles": 4, "k_tiles": 4}, False,
@@ -49,5 +49,5 @@ def test_the_largest_launch_compiles_within_its_budget(name, operands, settings,
 def test_products_of_2048_rows_by_seven_digits_have_no_loop():
     """37,000 instructions, which compile in 12 s: in a loop they take 33 s (modelled)."""
     square = Specification((7, 2048, 2048), BF16)
-    trace = run(kernel("digits_matmul"), (square, square), for_digits(7, TRN2).of_digits(), mode="trace").trace
+    trace = run(kernel("float64_matmul"), (square, square), for_digits(7, TRN2).of_digits(), mode="trace").trace
     assert kept(trace) and not trace.loops

@@ -27,9 +27,9 @@ OTHERS = [
     ("digits_split", (of((130, 160), "u1"),), {"width": 8, "places": (3, 2, 1), "turned": True}),
     ("digits_split", (of((130, 160), "u1"),), {"width": 8, "places": (3, 2, 1), "packed": True}),
     ("float64_digits", (of((130, 140), "i4"), of((1, 70), "i4")), {"by_rows": False, "digits": 6}),
-    ("digits_matmul", (of((2, 260, 130), BF16), of((2, 260, 150), BF16)), {"words": 2, "batch": 2, "m_tiles": 1}),
-    ("digits_matmul", (of((2, 140, 300), BF16),), {"words": 2, "m_tiles": 1}),
-    ("digits_matmul", (of((2, 140, 300), BF16),), {"words": 2, "m_tiles": 2, "halved": True}),
+    ("float64_matmul", (of((2, 260, 130), BF16), of((2, 260, 150), BF16)), {"words": 2, "batch": 2, "m_tiles": 1}),
+    ("float64_matmul", (of((2, 140, 300), BF16),), {"words": 2, "m_tiles": 1}),
+    ("float64_matmul", (of((2, 140, 300), BF16),), {"words": 2, "m_tiles": 2, "halved": True}),
     ("ao_to_mo", (of((3 * 40, 40)), of((40, 5)), of((40, 30))), {}),
     ("schwarz_screened_spmm", (of((512, 130)), of((512, 40)), of((1, 130))), {}),
 ]

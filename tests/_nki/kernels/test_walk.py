@@ -39,8 +39,8 @@ def short_programs(name, turn):
         ("batched_matmul", (numbers(3, 600, 30), numbers(3, 30, 20)), {"m_tiles": 1}, 20),
         ("axpby", (numbers(1700, 130), numbers(1700, 130)), {}, 45),
         ("transpose", (numbers(700, 900),), {"m_tiles": 1, "n_tiles": 1}, 20),
-        ("digits_matmul", (integers(BF16, 3, 100, 700), integers(BF16, 3, 100, 600)), {"words": 2, "m_tiles": 1}, 100),
-        ("digits_matmul", (integers(BF16, 3, 100, 1100),), {"words": 2, "m_tiles": 1, "halved": True}, 200),
+        ("float64_matmul", (integers(BF16, 3, 100, 700), integers(BF16, 3, 100, 600)), {"words": 2, "m_tiles": 1}, 100),
+        ("float64_matmul", (integers(BF16, 3, 100, 1100),), {"words": 2, "m_tiles": 1, "halved": True}, 200),
         (
             "bsr_spmm",
             (numbers(640, 128), numbers(384, 40), PLACES * 128 * 128, PLACES % 3 * 128 * 40),

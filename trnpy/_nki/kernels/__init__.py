@@ -10,7 +10,7 @@ from trnpy._base.records import record
 
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
-    "products": "abs_bound axpby batched_matmul digits_matmul digits_split float64_digits float64_round matmul probes "
+    "products": "abs_bound axpby batched_matmul float64_matmul digits_split float64_digits float64_round matmul probes "
     "syrk transpose words_matmul words_sum",
     "spectra": "jacobi_sweep orthonormal_polar polynomial_sign projected_matrix",
     "solves": "cg_iterations gmres_steps trsm",

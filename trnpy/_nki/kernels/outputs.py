@@ -84,7 +84,7 @@ def _float64_round(v: Any, *_: Any, **__: Any) -> Outputs:
     return (((m, 2 * n), INT32),)
 
 
-def _digits_matmul(
+def _float64_matmul(
     a: Any, b: Any = None, words: int = 3, m_tiles: int = 4, halved: bool = False, batch: int = 1, **_: Any
 ) -> Outputs:
     m = a.shape[2]
@@ -203,7 +203,7 @@ TABLE: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
     {
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split,
-        "float64_digits": _float64_digits, "float64_round": _float64_round, "digits_matmul": _digits_matmul,
+        "float64_digits": _float64_digits, "float64_round": _float64_round, "float64_matmul": _float64_matmul,
         "words_matmul": _words_matmul, "words_sum": _words_sum,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
         "projected_matrix": _projected_matrix, "cg_iterations": _cg_iterations, "gmres_steps": _gmres_steps,

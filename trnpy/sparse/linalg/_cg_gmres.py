@@ -24,7 +24,7 @@ from trnpy.sparse.linalg import _krylov
 from trnpy.sparse.linalg._operator_products import Product, Raised, delivered, dry_options, iterated, product_of, square
 
 # The number of iterations is not known before a solve, so cost estimates assume these. Laplacians of 40,000 unknowns
-# need 120 to 390 on the host (docs/numerics.md#sparse-solvers).
+# need 120 to 390 on the host (docs/sparse.md#sparse-solvers).
 ITERATIONS = 200
 PRODUCT_LAUNCHES = 2  # fewest of one product
 RESTART = 20  # SciPy's default

@@ -27,16 +27,14 @@ from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
 PROGRAM = 40_000  # instructions of a kernel: it compiles in 13 s
-STEPS = (
-    32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/numerics.md#sparse-solvers)
-)
+STEPS = 32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/sparse.md#sparse-solvers)
 CYCLE = 32  # most steps of GMRES in one launch
 INNER = 1e-5  # relative residual that float32 reaches unless the matrix is too ill-conditioned
 # A refinement that leaves more than this fraction of the residual ends the solve. Conjugate gradients run to INNER, or
 # gain nothing if float32 is not accurate enough; one of many GMRES cycles may gain little.
 GAIN, CYCLE_GAIN = 0.5, 0.9
 # The number of steps is not known before a solve, so dry runs assume these. Laplacians of 40,000 unknowns need 200 to
-# 750 steps in float32, and 3 to 7 residuals (docs/numerics.md#sparse-solvers).
+# 750 steps in float32, and 3 to 7 residuals (docs/sparse.md#sparse-solvers).
 USUAL_TURNS, USUAL_STEPS = 4, 3 * STEPS
 
 Vector = np.ndarray

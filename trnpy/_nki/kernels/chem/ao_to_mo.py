@@ -1,6 +1,6 @@
 """Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
 
-Numbers are multiplied in float32. Digits (docs/numerics.md#digits) give integers, which are exact except for the
+Numbers are multiplied in float32. Digits (docs/digits.md#digits) give integers, which are exact except for the
 omitted pairs of digits. The integers of the first half have half a digit added at every place, so that their bytes
 minus 128 are digits, with K on the partitions. Between the halves, rounding affects only bits below the last digit.
 
@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..products import digits_matmul
+from ..products import float64_matmul
 from ..shared import blocks
 from ..shared.blocks import no_banks, pieces, tile, view, walk
 
@@ -34,13 +34,13 @@ def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second
         return _numbers(g=g, c_left=c_left, c_right=c_right)
     nao, nleft = c_left.shape[1], c_left.shape[2]
     stack, digits = g.shape[1] // nao, c_right.shape[0]
-    half = digits_matmul.multiply(
+    half = float64_matmul.multiply(
         a=g, b=c_left, wrap=False, words=words[0], bits=8, m_tiles=first_tiles[0], k_tiles=first_tiles[1],
         halved=False, batch=stack, balanced=True,
     )  # fmt: skip
     turned = nl.ndarray((digits, nao, stack * nleft), dtype=nl.bfloat16, buffer=nl.private_hbm)
     _to_digits(half=half, out=turned, stack=stack, nao=nao, nleft=nleft, top=top)
-    return digits_matmul.multiply(
+    return float64_matmul.multiply(
         a=turned, b=c_right, wrap=False, words=words[1], bits=8, m_tiles=second_tiles[0], k_tiles=second_tiles[1],
         halved=False, batch=1,
     )  # fmt: skip

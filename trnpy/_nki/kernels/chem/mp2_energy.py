@@ -1,6 +1,6 @@
 """MP2 pair energies from density-fitted integrals: products, denominators and sums on the chip, one launch a block.
 
-T = (ia|jb) is a product of digits (docs/numerics.md#digits) with one exponent for each occupied orbital, so
+T = (ia|jb) is a product of digits (docs/digits.md#digits) with one exponent for each occupied orbital, so
 that the chip sums only integers. Pairs i + j < s are summed and, if s is even, also i = j = s / 2. That pair
 is a square for ia = jb; omitting it would lower every diagonal integral, 3e-9 Hartree in (H2O)4 with 10 passes.
 

@@ -3,7 +3,7 @@
 Rows of K are in descending order of their bounds, so that each row of A keeps the first of them. The host has counted
 exactly how many. The chip compares a position with that count, two small integers, so its decisions match the host's.
 Neither a mask nor a masked operand is ever in HBM. A launch has rows that keep similar numbers of rows of K
-(chem/schwarz), and reads only those rows of B. Each digit is masked, and digits are multiplied as in digits_matmul.
+(chem/schwarz), and reads only those rows of B. Each digit is masked, and digits are multiplied as in float64_matmul.
 
 Bound by TensorE in the model: VectorE uses 20 % of the time for masks.
 """

@@ -1,7 +1,7 @@
 """The smallest positive element of A B for non-negative bfloat16 A and B, for the a-priori error bound of a product.
 
 |A| and |B| are divided by the largest of each row and column. The sums are then (|A||B|)_ij / (a_i b_j), and the
-reciprocal of the smallest is rho of the certificate (docs/numerics.md#certificate). One bfloat16 pass; the product
+reciprocal of the smallest is rho of the certificate (docs/digits.md#certificate). One bfloat16 pass; the product
 never leaves the chip. Bound by VectorE below about K = 2300: four passes over each tile of sums.
 8192^3 has 90,000 instructions, of which a device loop runs most (shared/blocks.walk).
 """

@@ -1,11 +1,11 @@
 """Products of device-resident integers from earlier products: float64 results without transfers to the host.
 
 An operand is the words (32-bit limbs) of such a result, or bfloat16 digits of a matrix that the host has sent. Words
-have half a digit added at every place, so that their bytes minus 128 are digits (docs/numerics.md#products-that-stay).
+have half a digit added at every place, so that their bytes minus 128 are digits (docs/products.md#products-that-stay).
 The same launch bounds the product of the magnitudes, which certifies it. It also returns the magnitudes of the result,
 the largest and the smallest, which certify the next product.
 
-Bound by TensorE like digits_matmul; splitting words and measuring the result read each of them once. 8192^3 has
+Bound by TensorE like float64_matmul; splitting words and measuring the result read each of them once. 8192^3 has
 2,430,000 instructions at seven digits, most of them in device loops (shared/blocks.walk).
 """
 
@@ -14,7 +14,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import blocks
-from . import abs_bound, digits_matmul, digits_split
+from . import abs_bound, digits_split, float64_matmul
 
 WIDTH = 2048  # columns of a tile of words that is measured
 HALF_BITS = 16
@@ -38,7 +38,7 @@ def words_matmul(
     """
     left = _digits_of(x=a, top=tops[0], digits=digits, turned=not turned[0])
     right = _digits_of(x=b, top=tops[1], digits=digits, turned=turned[1])
-    v = digits_matmul.multiply(
+    v = float64_matmul.multiply(
         a=left, b=right, wrap=False, words=words, bits=8, m_tiles=m_tiles, k_tiles=k_tiles, halved=False, batch=1,
         balanced=True,
     )  # fmt: skip

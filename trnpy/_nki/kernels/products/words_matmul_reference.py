@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trnpy._nki.kernels.products import abs_bound_reference as bound
-from trnpy._nki.kernels.products import digits_matmul_reference as product
+from trnpy._nki.kernels.products import float64_matmul_reference as product
 from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.runtime import bfloat16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._nki.kernels.products import digits_matmul_reference as product
+from trnpy._nki.kernels.products import float64_matmul_reference as product
 from trnpy._nki.kernels.products.words_matmul_reference import NOTHING, SCALE, integers
 from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.runtime import bfloat16

@@ -3,7 +3,7 @@
 An iteration of a device loop starts only after the previous one has ended, and a loop takes 10 s to compile. While the
 program stays short, blocks are therefore unrolled; in longer programs they are iterations of one loop with several
 blocks each (``walk``). Launches of parts without a loop would take as long in the model
-(docs/hardware.md#programs-of-trnpys-kernels). The loop over K is always unrolled. PSUM is allocated in the body of each
+(docs/programs.md#programs-of-trnpys-kernels). The loop over K is always unrolled. PSUM is allocated in the body of each
 loop; otherwise the compiler refuses the writes of TensorE to it. Tables that a loop reads are in HBM, because on trn1
 only HBM has run-time addresses.
 """

@@ -46,12 +46,12 @@ class Parameters:
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of one partition into which digits_matmul loads digits."""
+        """Bytes of one partition into which float64_matmul loads digits."""
         return 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
 
     @property
     def sbuf_bytes(self) -> int:
-        """Bytes of one partition that digits_matmul uses: slots of digits, sums, and tiles in transfer."""
+        """Bytes of one partition that float64_matmul uses: slots of digits, sums, and tiles in transfer."""
         return self.written_bytes + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
 
     def number_bytes(self, itemsize: int) -> int:
@@ -66,7 +66,7 @@ class Parameters:
         return min(HELD_BYTES, DEPTH * m * itemsize) + HALVES * k * n * itemsize
 
     def of_digits(self) -> dict[str, int | bool]:
-        """Keyword arguments of digits_matmul."""
+        """Keyword arguments of float64_matmul."""
         return {
             "wrap": self.wrap,
             "words": self.words,

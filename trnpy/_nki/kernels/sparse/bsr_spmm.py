@@ -3,7 +3,7 @@
 All products of a block row are summed in PSUM, one chain for every 512 columns, and leave it once. Padding tiles of a
 row are multiplied by a block of zeros, so a launch has rows of similar length (sparse/_tiles.launches). Half of the
 slots are loaded while the other half is multiplied. Block rows of X are read in place. Digits are summed as in
-digits_matmul, for K = 128 x tiles of a row.
+float64_matmul, for K = 128 x tiles of a row.
 
 Bound by TensorE from 512 columns on, below by the DMA of tiles (64 KiB each in float32), in the model.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy._nki.kernels.products.digits_matmul_reference import to_words
+from trnpy._nki.kernels.products.float64_matmul_reference import to_words
 
 TILE = 128
 COLUMNS = 2048  # of X for numbers: four PSUM banks

@@ -1,6 +1,6 @@
 """Exact integer products of matrices given as bfloat16 digits (integer slices), as 32-bit two's complement words.
 
-V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (docs/numerics.md#digits) with s digits, the
+V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (docs/digits.md#digits) with s digits, the
 most significant first. Up to 8 products of 128 rows of 8-bit digits are exact in one PSUM bank; then the
 bank is emptied: ScalarE casts it to int32 and GpSimd adds it to its group's sum, both exactly. No
 float32 hi/lo pair is needed. VectorE only computes the carries between the groups after K, s of them
@@ -9,11 +9,11 @@ lowest weights sum four times as many products (below 2^-54 of the largest term)
 
 Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products (2.2 us),
 which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. GpSimd would keep up even at half the modelled rate.
-The hi/lo eviction of docs/numerics.md#passes needs 3 passes of VectorE for each bank, 2.9 us. If the self-test
+The hi/lo eviction of docs/products.md#passes needs 3 passes of VectorE for each bank, 2.9 us. If the self-test
 integer_sums fails, nothing is launched, because offsets of blocks are also such sums. 4096^3 has 280,000
 instructions at s = 7 and 8192^3 2,270,000, of which device loops run most (shared/blocks.walk).
 
-Of A A^T, 16 of the 28 products of digits are enough everywhere (docs/numerics.md#passes: G_ij + G_ji = G_ij +
+Of A A^T, 16 of the 28 products of digits are enough everywhere (docs/products.md#passes: G_ij + G_ji = G_ij +
 G_ij^T), which is 1.75 times less work; the blocks of the lower triangle are 28 products of half the elements,
 1.78 times less at 4096 with blocks of 512, twice less in the limit. Both together, the triangle and in its
 blocks on the diagonal 16 products (``halved``), do 1.96 times less work at 4096, in 1.95 times less time by
@@ -32,7 +32,7 @@ TILE_N = 512  # columns of one PSUM bank
 
 
 @nki.jit
-def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1):
+def float64_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1):
     """(words, M, N) int32, the lowest word first: V of a (s, K, M) and b (s, K, N), bfloat16 digits in HBM.
 
     wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).

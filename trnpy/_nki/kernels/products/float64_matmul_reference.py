@@ -1,4 +1,4 @@
-"""The NumPy reference implementation of digits_matmul.py, and the limits of its operands."""
+"""The NumPy reference implementation of float64_matmul.py, and the limits of its operands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(
     return digits, k, m, b.shape[2]
 
 
-def digits_matmul(  # type: ignore[no-untyped-def]
+def float64_matmul(  # type: ignore[no-untyped-def]
     a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1
 ):
     """V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)), as words of 32 bits, the lowest first: int32 (words, m, n).

@@ -1,4 +1,4 @@
-"""digits_matmul.py against its twin: edges, digits, words, exactness at the limits, lint, model."""
+"""float64_matmul.py against its twin: edges, digits, words, exactness at the limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ from nkisim.run.loader import load_kernel
 from tests._nki.kernels.budget import kept
 from trnpy._engine.tuning import FINE
 from trnpy._nki.kernels import source
-from trnpy._nki.kernels.products import digits_matmul_reference as reference
+from trnpy._nki.kernels.products import float64_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import (
     DIGIT_TILES,
     Parameters,
@@ -22,7 +22,7 @@ from trnpy._nki.kernels.shared.parameters import (
     words_for,
 )
 
-KERNEL = load_kernel(source("digits_matmul"), "digits_matmul")
+KERNEL = load_kernel(source("float64_matmul"), "float64_matmul")
 SPLIT, BOUND = (load_kernel(source(name), name) for name in ("digits_split", "abs_bound"))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -54,7 +54,7 @@ def test_every_edge(m, k, n, s, wrap):
     a, b = digits_of((s, k, m)), digits_of((s, k, n), seed=1)
     keywords = parameters(s, wrap)
     ours = run(KERNEL, (a, b), keywords).outputs
-    np.testing.assert_array_equal(ours, reference.digits_matmul(a, b, **keywords))
+    np.testing.assert_array_equal(ours, reference.float64_matmul(a, b, **keywords))
 
 
 @pytest.mark.parametrize("s", range(7, 13))
@@ -62,7 +62,7 @@ def test_every_edge(m, k, n, s, wrap):
 def test_every_number_of_digits_in_every_tile_shape(s, tiles):
     a, b = digits_of((s, 300, 70)), digits_of((s, 300, 40), seed=1)
     keywords = parameters(s, m_tiles=min(tiles[0], 2), k_tiles=tiles[1])
-    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.digits_matmul(a, b, **keywords))
+    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.float64_matmul(a, b, **keywords))
 
 
 @pytest.mark.parametrize("s, wrap", [(7, False), (4, True)])
@@ -71,10 +71,10 @@ def test_stacks_of_matrices(batch, m, k, n, s, wrap):
     a, b = digits_of((s, batch * k, m)), digits_of((s, batch * k, n), seed=1)
     keywords = parameters(s, wrap) | {"batch": batch}
     ours = run(KERNEL, (a, b), keywords).outputs
-    np.testing.assert_array_equal(ours, reference.digits_matmul(a, b, **keywords))
+    np.testing.assert_array_equal(ours, reference.float64_matmul(a, b, **keywords))
     for i in range(batch):
         rows, alone = slice(i * k, (i + 1) * k), parameters(s, wrap)
-        one = reference.digits_matmul(a[:, rows], b[:, rows], **alone)
+        one = reference.float64_matmul(a[:, rows], b[:, rows], **alone)
         np.testing.assert_array_equal(ours[:, i * m : (i + 1) * m], one)
 
 
@@ -91,7 +91,7 @@ def test_the_largest_stack_fits_and_its_program_is_no_longer(s):
 def test_digits_of_seven_bits():
     a, b = digits_of((8, 300, 30), 7), digits_of((8, 300, 40), 7, seed=1)
     keywords = parameters(8, bits=7, k_tiles=4)
-    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.digits_matmul(a, b, **keywords))
+    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.float64_matmul(a, b, **keywords))
 
 
 def test_the_twin_is_the_definition():
@@ -99,9 +99,9 @@ def test_the_twin_is_the_definition():
     x, y = a.astype(int).astype(object), b.astype(int).astype(object)
     pairs = [(i, j) for i in range(3) for j in range(3) if i + j < 3]
     whole = sum(x[i].T @ y[j] * 256 ** (2 - i - j) for i, j in pairs)
-    np.testing.assert_array_equal(as_integers(reference.digits_matmul(a, b, words=words_for(3))), whole)
+    np.testing.assert_array_equal(as_integers(reference.float64_matmul(a, b, words=words_for(3))), whole)
     wrapped = sum(x[i].T @ y[j] * 256 ** (i + j) for i, j in pairs)
-    low = reference.digits_matmul(a, b, wrap=True, words=1)[0]
+    low = reference.float64_matmul(a, b, wrap=True, words=1)[0]
     np.testing.assert_array_equal(low.view(np.uint32).astype(object), wrapped % 2**32)
 
 
@@ -111,14 +111,14 @@ def test_the_largest_digits_sum_exactly(value, k_tiles):
     """Odd products: one more in a bank than it holds, and a sum would be rounded."""
     a = np.full((8, 1024, 3), value, BF16)
     keywords = parameters(8, wrap=True, k_tiles=k_tiles)
-    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.digits_matmul(a, a, **keywords))
+    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.float64_matmul(a, a, **keywords))
 
 
 def test_the_longest_k_stays_inside_int32():
     k = reference.longest_k(8)
     a = np.full((8, k, 1), -128, BF16)
     keywords = parameters(8, wrap=True, k_tiles=4)
-    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.digits_matmul(a, a, **keywords))
+    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.float64_matmul(a, a, **keywords))
     with pytest.raises(ValueError, match=f"K = {k + 1}: at most {k} rows"):
         reference.check(np.zeros((8, k + 1, 1), BF16), np.zeros((8, k + 1, 1), BF16), True, 2)
 
@@ -129,7 +129,7 @@ def test_relaxed_groups_lose_less_than_their_bits():
     a = np.full((s, k, 2), 127, BF16)
     keywords = parameters(s, k_tiles=4)
     difference = as_integers(run(KERNEL, (a, a), keywords).outputs) - as_integers(
-        reference.digits_matmul(a, a, **keywords)
+        reference.float64_matmul(a, a, **keywords)
     )
     additions = k // 128 * np.array([s, s - 1])
     assert np.abs(difference).max() <= 2 * (additions @ [1, 256])  # half of 4, the unit of float32 below 2^26
@@ -142,8 +142,8 @@ def test_one_triangle_of_a_symmetric_product(n, k, tiles, halved):
     a = digits_of((7, k, n))
     keywords = {**parameters(7, m_tiles=tiles), "halved": halved}
     ours = run(KERNEL, (a,), keywords).outputs
-    np.testing.assert_array_equal(ours, reference.digits_matmul(a, **keywords))
-    full = as_integers(reference.digits_matmul(a, a, **parameters(7)))
+    np.testing.assert_array_equal(ours, reference.float64_matmul(a, **keywords))
+    full = as_integers(reference.float64_matmul(a, a, **parameters(7)))
     blocks = lower_blocks(n, 128 * tiles, halved)
     twice = np.full((n, n), None)
     for row, rows, column, columns, start in blocks:
@@ -180,7 +180,7 @@ def test_lint_finds_no_error(target, wrap):
     findings = [
         *lint_launch(KERNEL, (a, b), parameters(7, wrap), target=target),
         *lint_launch(KERNEL, (a,), {**parameters(7), "halved": True}, target=target),
-        *lint_file(source("digits_matmul")),
+        *lint_file(source("float64_matmul")),
     ]
     assert not [f for f in findings if f.severity == "E"]
 
