@@ -51,7 +51,7 @@ def test_the_report_gives_advice_with_its_gain_and_condition():
 
 def test_where_no_change_saves_much_the_advice_is_to_stay_on_the_cpu():
     slow = Parts(engine_s=10.0, launch_s=0.1)
-    assert "advice: stay on the CPU: one core of a trn2 would save nothing, whatever you change (modelled)" in plain(
+    assert "advice: stay on the CPU: no change would let one core of a trn2 save more (modelled)" in plain(
         run(slow, single_s=9.0)
     )
 

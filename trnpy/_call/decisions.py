@@ -445,7 +445,7 @@ def _compare(
         beside = ", with transfers beside launches" if price.overlapped else ""
         return True, Reason.FASTER, f"modelled{beside}, {least:.2g} to {most:.2g} times"
     launch_s = price.launches * hardware.launch_s
-    if launch_s >= host_s:
+    if launch_s >= max(host_s, price.moved_s):
         return False, Reason.SMALL, f"{price.launches} launches take {between(launch_s)}, modelled"
     if price.moved_s * HYSTERESIS >= host_s or price.moved_s >= price.seconds / 2:
         intensity = cost.flops / max(price.bytes, 1)

@@ -136,6 +136,8 @@ def _plan(
     """The problem, the form of its result, the decision and the engine."""
     engine = current_engine(policy)
     ready = prepared(op, may_route, args, kwargs)
+    if isinstance(ready, Decision) and ready.reason is Reason.SUBCLASS:
+        ready = importlib.import_module("trnpy._call.subclasses").prepared_as_plain(op, args, kwargs) or ready
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
@@ -208,6 +210,8 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
             return
     policy, ledger, log = current_policy(), _ledger.ProcessLedger.ledger, _trace.get()
     recorded = ledger is not None or log is not None
+    if found is False and _is_routed_subclass(op, args, kwargs):
+        found = True
     if found is not True and not recorded and at_rest(policy):
         rest(policy)
         way.run(found or op.direct(args, kwargs), args, kwargs)
@@ -233,6 +237,14 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
     # Calls with a modelled device time are recorded one by one, because each has its own gain.
     elif not recorded or not (log is not None or _priced(verdict[2]) or (ledger and ledger.comparisons.wanted)):
         _settled(way, verdict)
+
+
+def _is_routed_subclass(op: Op, args: Any, kwargs: Any) -> bool:
+    """Whether a call with instances of a subclass of numpy.ndarray may have a CPU fast path."""
+    if op.look is None or all(type(a) is np.ndarray or not isinstance(a, np.ndarray) for a in args):
+        return False
+    plain = importlib.import_module("trnpy._call.subclasses").as_plain(op.reference, args, kwargs)
+    return plain is not None and op.look(plain.args, plain.kwargs) is True
 
 
 def _priced(decision: Decision) -> bool:

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from trnpy._report.small_calls import SmallCalls
 
 OPERANDS = 5  # calls with this many positional arguments or more do not count as small
+# NumPy's functions that call a function of the program for parts of an array.
+APPLYING = frozenset(
+    {
+        *("apply_along_axis", "apply_over_axes", "fromfunction", "piecewise", "vectorize.__call__"),
+        *("vectorize._call_as_normal", "vectorize._get_ufunc_and_otypes", "vectorize._vectorize_call"),
+        "vectorize._vectorize_call_with_signature",
+    }
+)
 KINDS = 4096  # cache keys of one function, more than most programs have
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -248,9 +256,7 @@ class _Door:
                 if way is not None:
                     return way
         if patched is not None:
-            caller = frame.f_globals.get("__name__", "")
-            excluded = here.verdicts.get(caller)
-            if excluded or (excluded is None and here.excludes(caller)):
+            if is_excluded(here, frame):
                 return cast(Way, recorded().excluded(self.row, self.original, args, kwargs, frame, ledger, log))
             op = self.op or self.loaded()
             if op.covers is not None and not op.covers(args, kwargs):
@@ -317,9 +323,7 @@ class _Door:
                 frame = sys._getframe(1)
                 if frame.f_globals is globals() and frame.f_back is not None:  # the caller is `call`, not the program
                     frame = frame.f_back
-                caller = frame.f_globals.get("__name__", "")
-                excluded = here.verdicts.get(caller)
-                if excluded or (excluded is None and here.excludes(caller)):
+                if is_excluded(here, frame):
                     return self.original(*args, **kwargs)
             token = None if own is None else own.set(nothing)
             try:
@@ -398,6 +402,19 @@ class Kinds:
         kind = kind_of(args, kwargs)
         if kind is not None and not any(type(a) is np.ndarray and a.dtype.char == "?" for a in args):
             self.kinds[kind] = function, tag
+
+
+def is_excluded(here: Any, frame: FrameType | None) -> bool:
+    """Whether the module of ``frame`` is excluded. NumPy's functions that apply one of the program's pass it on."""
+    while frame is not None:
+        caller = frame.f_globals.get("__name__", "")
+        excluded = here.verdicts.get(caller)
+        if not (here.excludes(caller) if excluded is None else excluded):
+            return False
+        if frame.f_code.co_qualname not in APPLYING or caller.partition(".")[0] != "numpy":
+            return True
+        frame = frame.f_back
+    return True
 
 
 def is_compiled() -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from trnpy._base.conventions import OWN
 from trnpy._call.fast_path import ENTERED
-from trnpy._call.gate import Way
+from trnpy._call.gate import Way, is_excluded
 from trnpy._report import ledger as _ledger
 from trnpy._report.reasons import Decision, Reason, small_decision
 from trnpy._report.small_calls import SmallCalls
@@ -39,7 +39,7 @@ def small_calls(
     activation of a patch, or None for a direct call.
     """
     caller = frame.f_globals.get("__name__", "")
-    if here is not None and here.verdicts.get(caller, here.excludes(caller)):
+    if here is not None and is_excluded(here, frame):
         if inner(limit[0], frame):
             return None
         decision = _from_excluded(limit[0], caller)

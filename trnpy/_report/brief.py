@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from trnpy._report.elsewhere import IMPORTS
 from trnpy._report.run_record import Run
 from trnpy._report.sampler import LEAST_S, NO_PATH, PRODUCT, UNPATCHED
-from trnpy._report.tally import DEVICE, FAILURES, ROUTED, Tally, merged
-from trnpy._report.text import aligned, device_sentences, larger_of
+from trnpy._report.tally import DEVICE, FAILURES, ROUTED, Tally, merged, off
+from trnpy._report.text import NOTHING_RECORDED, aligned, device_sentences, larger_of
 from trnpy._report.units import NOTICEABLE, Table, duration, modelled, place, several, span, took
 from trnpy._report.what_if import UNCLEAR, Verdict, WhatIf, predicted
 from trnpy._settings.host_rates import current_rates
@@ -34,6 +34,8 @@ NOTES = {
 def brief(ledger: Run) -> str:
     """The whole report, at most COLUMNS wide."""
     what_if, tallies = predicted(ledger), ledger.tallies
+    if not what_if.calls and not ledger.elapsed_s:
+        return _wrapped([NOTHING_RECORDED])
     if not what_if.calls:
         return _wrapped([verdict(what_if), *unseen(ledger)])
     if not (ledger.ranks or ledger.instance) and all(t.reason in ("small", "excluded_caller") for t in tallies):
@@ -201,8 +203,7 @@ def note(t: Tally, ours: list[Tally]) -> str:
         return f"saves {span(t.least_s, t.most_s)}"
     longest = max(ours, key=lambda each: each.seconds)
     if ratio := longest.mispredicted or merged(ours, "op")[0].mispredicted:
-        off = f"{ratio:.1f} times" if 1 <= ratio < 10 else f"{ratio:.0f} times" if ratio > 1 else f"{ratio:.1%} of"
-        return f"took {off} its prediction"
+        return f"took {off(ratio)} its prediction"
     if longest.ran_on.startswith(ROUTED):
         return "CPU fast path is faster"
     if longest.reason == "slower":

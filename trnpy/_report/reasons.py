@@ -43,7 +43,7 @@ class Reason(StrEnum):
     LAYOUT = "layout", "Host: no device path covers this shape or memory layout."
     PARAM = "param", "Host: no device path covers this option."
     VALUE = "value", "Host: the values need it: not finite, singular, or not positive definite."
-    SUBCLASS = "subclass", "Host: an operand is not exactly a numpy.ndarray."
+    SUBCLASS = "subclass", "Host: an operand is of a subclass of numpy.ndarray that may change the result."
     NO_PATH = "no_path", "Host: this function has no path on a device."
     EXCLUDED_CALLER = "excluded_caller", "Host: NumPy, SciPy or an excluded package made the call."
     NO_DEVICE = "no_device", "Host: there is no device; the what-if models one."

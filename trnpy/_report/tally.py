@@ -240,8 +240,20 @@ def detail(decision: Decision) -> str:
 
 
 def why(t: Tally) -> str:
-    """The reason of a tally as the tables show it: "faster on trn2" if the calls ran on the host."""
-    return f"faster on {t.machine}" if t.reason == "faster" and is_host(t.ran_on) else t.reason
+    """The reason of a tally as the tables show it: "faster on trn2" if the calls ran on the host.
+
+    It also states why no gain is given although the decision, which rests on predictions, was for the device.
+    """
+    if t.mispredicted:
+        return f"{t.reason}, took {off(t.mispredicted)} its prediction"
+    if t.reason != "faster" or not is_host(t.ran_on):
+        return t.reason
+    return f"faster on {t.machine}" if t.most_s else f"{t.machine} slower than the host measured"
+
+
+def off(ratio: float) -> str:
+    """A measured time relative to its prediction: "4.1 times", "45 times", "20.0% of"."""
+    return f"{ratio:.1f} times" if 1 <= ratio < 10 else f"{ratio:.0f} times" if ratio > 1 else f"{ratio:.1%} of"
 
 
 def beats_host(where: str, decision: Decision, seconds: float) -> bool:

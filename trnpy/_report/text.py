@@ -8,7 +8,7 @@ from typing import IO, Literal
 from trnpy._report import no_path
 from trnpy._report.run_record import Run
 from trnpy._report.sampler import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED, Unrouted
-from trnpy._report.small_calls import STRIDE
+from trnpy._report.small_calls import NOTHING_CALLED, STRIDE
 from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
 from trnpy._report.units import (
     LINES,
@@ -30,6 +30,10 @@ from trnpy._report.units import (
 from trnpy._report.what_if import WhatIf, predicted, priced, worth
 from trnpy._settings.policy import current_policy
 
+NOTHING_RECORDED = (
+    "nothing was recorded: run python -m trnpy script.py, "
+    "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
+)
 PLACES = 5  # lines that one sentence lists about work that patches do not reach
 PAST = (
     (PRODUCT, "in products by the method dot, which cannot be routed", "; write a @ b or np.dot(a, b)"),
@@ -57,10 +61,8 @@ def sentences(ledger: Run) -> list[str]:
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     ranks, beyond = larger_of(ledger)[:2]
     if not what_if.calls:
-        return [*ranks, *past_patch(ledger)] or [
-            "nothing was recorded: run python -m trnpy script.py, "
-            "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
-        ]
+        nothing = NOTHING_CALLED if ledger.elapsed_s else NOTHING_RECORDED
+        return [*ranks, *past_patch(ledger)] or [nothing]
     functions = several(len({t.op for t in tallies}), "accelerated function")
     said = [
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
@@ -100,9 +102,9 @@ def advised(ledger: Run) -> list[str]:
         if what_if.unmodelled_s > noticeable_s:
             return []
         if not best.most_s:
-            return [f"advice: stay on the CPU: {core} would save nothing, whatever you change (modelled)"]
-        most = f"at most {duration(best.most_s)}, if you {best.change}"
-        return [f"advice: stay on the CPU: {core} would save {most} (modelled)"]
+            return [f"advice: stay on the CPU: no change would let {core} save more (modelled)"]
+        most = f"at most {duration(best.most_s)} more on {core}: {best.change}"
+        return [f"advice: stay on the CPU: the best change would save {most} (modelled)"]
     said = []
     for a in chosen:
         saves = f"{duration(a.least_s)} to {duration(a.most_s)}" if a.least_s else f"up to {duration(a.most_s)}"
