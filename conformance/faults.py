@@ -14,6 +14,7 @@ import numpy as np
 
 from conformance.fault_injection import KINDS, Device, Fault
 from conformance.healthy import HEALTHY, alarms
+from nkisim.status import Status
 from trnpy import linalg, sparse
 from trnpy._base.records import record
 from trnpy._call.dispatch import trace
@@ -329,10 +330,12 @@ def _campaign(names: list[str], faults: int, seed: int) -> int:
     started, kinds, alarmed, silent = time.perf_counter(), {kind: Outcome() for kind in KINDS}, [], 0
     print(f"{'row':<20}{'faults':>8}{'noticed':>9}{'harmless':>10}{'silent':>8}  largest error accepted, in targets")
     for name in names:
-        campaign, total = Campaign(ROWS[name]), Outcome()
-        for fault, error in campaign.outcomes(math.ceil(faults / len(names)), seed):
-            total.add(fault, error)
-            kinds[fault.kind].add(fault, error)
+        campaign, total, share = Campaign(ROWS[name]), Outcome(), math.ceil(faults / len(names))
+        with Status(name) as status:
+            for number, (fault, error) in enumerate(campaign.outcomes(share, seed), 1):
+                status.step = f"fault {number:,} of {share:,}"
+                total.add(fault, error)
+                kinds[fault.kind].add(fault, error)
         silent += total.silent
         alarmed += [name] * campaign.alarms
         print(_line(name, total), flush=True)
@@ -355,8 +358,9 @@ def _line(name: str, o: Outcome) -> str:
 
 def _healthy(count: int, seed: int, names: list[str] | None) -> int:
     started, found = time.perf_counter(), 0
-    for call, why in alarms(count, seed, names):
-        found += 1
-        print(f"{call}: {why}", flush=True)
+    with Status(f"{count:,} healthy calls"):
+        for call, why in alarms(count, seed, names):
+            found += 1
+            print(f"{call}: {why}", flush=True)
     print(f"{count:,} healthy calls in {time.perf_counter() - started:.0f} s: {found} taken for faults (seed {seed})")
     return 1 if found else 0

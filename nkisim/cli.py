@@ -25,6 +25,7 @@ from nkisim.price.timeline import write_timeline
 from nkisim.run.launch import MODES, TARGETS, Kernel, Result, Specification, run
 from nkisim.run.loader import load_kernel
 from nkisim.run.precision import precision
+from nkisim.status import Status
 from nkisim.table import print_table
 
 USAGE_ERROR = 2
@@ -151,6 +152,8 @@ def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 def _load(file: Path, name: str | None, lnc: int) -> Kernel:
     """The kernel on ``lnc`` cores; an exception in the file becomes a ValueError of one line."""
+    if not file.is_file():
+        raise FileNotFoundError(f"no file {file}" if not file.exists() else f"{file} is not a file")
     try:
         return load_kernel(file, name)[lnc]
     except SimulatorError:
@@ -223,9 +226,10 @@ def _simulate(options: argparse.Namespace) -> int:
     settings["rules"] = _rules(options)
     wanted = None if options.expect is None else reference(options.expect, *copy.deepcopy((arguments, words)))
     narrow = precision(kernel, arguments, words, **settings) if options.precision else []
-    result = run(kernel, arguments, words, **settings)
-    costs = [price(trace) for trace in result.traces]
-    found = lint_trace(result.traces)
+    with Status(f"simulating {kernel.__name__}"):
+        result = run(kernel, arguments, words, **settings)
+        costs = [price(trace) for trace in result.traces]
+        found = lint_trace(result.traces)
     if options.timeline:
         write_timeline(options.timeline, result.traces)
     if options.output:
@@ -286,7 +290,7 @@ def _print(result: Result, costs: Sequence[Cost], found: Sequence[Finding], time
         lines = rows(cost)
         lines.insert(2, ("bound by", bound(cost)))
         lines.append(("SBUF at most", f"{trace.sbuf_peak_bytes:,} bytes per partition"))
-        lines.append(("PSUM at most", f"{trace.psum_peak_banks} banks"))
+        lines.append(("PSUM at most", f"{trace.psum_peak_banks} bank{'s' * (trace.psum_peak_banks != 1)}"))
         lines += [("output", text) for text in _outputs(result)]
         core = f", core {trace.core}" if len(costs) > 1 else ""
         print_table(f"{trace.kernel} on {trace.target}{core}: modelled, not measured", ("", ""), lines)

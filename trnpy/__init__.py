@@ -49,6 +49,11 @@ def load_ipython_extension(shell: Any) -> None:
     importlib.import_module("trnpy._cli.notebook").load(shell)
 
 
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by IPython for ``%unload_ext trnpy``, which removes ``%%trnpy``."""
+    importlib.import_module("trnpy._cli.notebook").unload(shell)
+
+
 def __dir__() -> list[str]:
     numpy = importlib.import_module("numpy")
     return sorted([*__all__, *(name for name in _NEWER if hasattr(numpy, name))])

@@ -34,6 +34,7 @@ from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
 from conformance.nki._spectral import main as spectral
 from nkisim.chip.dialects import ALL, DIALECTS, chosen
+from nkisim.status import Status
 from nkisim.table import print_table
 
 
@@ -117,7 +118,11 @@ def main(argv: list[str]) -> int:
     if options.folder is None:
         parser.error("FOLDER, --library FOLDER, --spectral FOLDER or --kernels ours is needed")
     try:
-        found = list(outcomes(options.folder))
+        found = []
+        with Status("conformance nki") as status:
+            for outcome in outcomes(options.folder):
+                found.append(outcome)
+                status.step = f"{len(found)} kernels"
     except FileNotFoundError as error:
         print(f"conformance nki: {error}")
         return 2

@@ -179,6 +179,11 @@ class _Total:
         self.ideal_s += flops * (FLOAT32_PASSES if wide else 1) / (per_cycle * self.machine.tensor_hz)
 
 
+def _memory(size: float) -> str:
+    """Bytes as "1.2 GB" or "45 MB"."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{max(size / 1e6, 1):.0f} MB"
+
+
 def rows(cost: Cost) -> list[tuple[str, str]]:
     """The table for a user: labels and values."""
     lines = [
@@ -196,7 +201,7 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
         ("tensor utilisation", f"{100 * cost.tensor_utilisation:.1f} % of peak, {cost.flops / 1e9:,.3f} GFLOP"),
         ("lost to dI/dt throttle, modelled", spread(*cost.interval("throttled_s"))),
         ("instructions", f"{cost.instructions:,} executed, {cost.compiled:,} compiled"),
-        ("compile, modelled", f"{spread(*cost.interval('compile_s'))}, about {cost.compile_bytes / 1e9:.1f} GB"),
+        ("compile, modelled", f"{spread(*cost.interval('compile_s'))}, about {_memory(cost.compile_bytes)}"),
     ]
     if cost.looped is not None:
         ways = f"{duration(cost.device_s)} written out, {duration(cost.looped.device_s)} as device loops"

@@ -92,14 +92,21 @@ def test_decisions_plans_and_blocks_are_displayed_and_print_readably(page):
 
 
 def test_errors_and_wrong_options_are_those_of_the_cell():
-    setup, *wrong, fails, later = run(
+    setup, *wrong, fails, later, nothing, unload, gone = run(
         "%load_ext trnpy\nimport numpy as np, trnpy\na = np.ones((200, 200))",
         "%%trnpy --machin trn3\n1",
         "%%trnpy --machine trn9\n1",
         "%%trnpy\nnp.matmul(a, a)\n\n1 / 0",
-        "with trnpy.patched(), trnpy.profile() as run:\n    b = np.matmul(a, a)\nprint(run)",
+        "import sys\nwith trnpy.patched(), trnpy.profile() as run: b = np.matmul(a, a)\n"
+        "trnpy.print_report(run, sys.stdout, verbose=True)",
+        "%%trnpy\n1",
+        "%unload_ext trnpy",
+        "%%trnpy\n1",
     )
-    assert not errors([setup, later])
+    assert not errors([setup, later, nothing, unload])
+    assert "script" not in shown(nothing, "text/plain")[-1]  # no advice for programs
+    assert "No accelerated function was called" in shown(nothing, "text/plain")[-1]
+    assert "Cell magic `%%trnpy` not found" in str(gone.outputs)
     said = ["".join(out.get("text", "") for out in cell.outputs) for cell in wrong]
     assert "%%trnpy: unrecognized arguments: --machin trn3" in said[0] and "machine='trn9'" in said[1]
     assert "1 call took" in shown(fails, "text/plain")[-1]

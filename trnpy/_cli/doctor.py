@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -18,6 +19,7 @@ from trnpy._base import distribution, store
 from trnpy._base.records import record
 from trnpy._call.gate import is_compiled
 from trnpy._cli import probes, timings
+from trnpy._cli.options import near
 from trnpy._engine import health, tuning
 from trnpy._engine.engines import Engine, available, current_engine
 from trnpy._engine.precision import probed
@@ -53,6 +55,7 @@ Measures this host in under a minute and stores its rates.  --kernels chooses an
 kernels are compiled: with the cost model (under three minutes) and, on a device, by launching the best few (about
 half an hour, including compilation)."""
 STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+COVERS, MARGIN, WIDTH = "covers ", 14, 100
 DAY_S = 86400
 STALE_DAYS = 180  # age of a calibration after which microcode, BLAS or other load have probably changed
 
@@ -73,9 +76,11 @@ def doctor(argv: list[str]) -> int:
     """
     if argv[:1] == ["--probe"]:
         return _probe(argv[1:])
-    if any(name.startswith("-") for name in argv):
+    if argv[:1] in (["-h"], ["--help"]):
         print(USAGE)
-        return 0 if argv[0] in ("-h", "--help") else 2
+        return 0
+    if wrong := next((name for name in argv if name.startswith("-")), ""):
+        return _usage_error("doctor", f"unknown option {wrong}{near(wrong, ('--probe', '--help'))}")
     findings = [
         *_versions(),
         *_settings(os.environ),
@@ -86,25 +91,41 @@ def doctor(argv: list[str]) -> int:
     ]
     topic = ""
     for f in findings:
-        print(f"{'' if f.topic == topic else f.topic:<14}{'WRONG: ' if f.wrong else ''}{f.text}")
+        said = f"{'' if f.topic == topic else f.topic:<{MARGIN}}{'WRONG: ' if f.wrong else ''}{f.text}"
+        print(
+            textwrap.fill(said, WIDTH, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
+            if f.text.startswith(COVERS)
+            else said
+        )
         topic = f.topic
-    wrong = sum(f.wrong for f in findings)
-    print(f"\n{wrong} of these {'is' if wrong == 1 else 'are'} wrong" if wrong else "\nnothing is wrong")
-    return 1 if wrong else 0
+    count = sum(f.wrong for f in findings)
+    print(f"\n{count} of these {'is' if count == 1 else 'are'} wrong" if count else "\nnothing is wrong")
+    return 1 if count else 0
 
 
 def _probe(argv: list[str]) -> int:
     """Test the device that ``--device`` or the policy names. Returns 1 if a self-test fails or there is no device."""
-    if not _names_device(argv):
-        print(USAGE)
-        return 2
+    if wrong := _wrong_device(argv):
+        return _usage_error("doctor --probe", wrong)
     engine = _device("probe", argv)
     return 1 if engine is None else probes.report(engine)
 
 
-def _names_device(argv: list[str]) -> bool:
-    """Whether ``argv`` is empty, or ``--device`` with a device that launches kernels."""
-    return not argv or (len(argv) == 2 and argv[0] == "--device" and argv[1] in ("neuron", "simulator"))
+def _usage_error(command: str, message: str) -> int:
+    print(f"trnpy {command}: {message}", file=sys.stderr)
+    return 2
+
+
+def _wrong_device(argv: list[str]) -> str:
+    """A message unless ``argv`` is empty, or ``--device`` with a device that launches kernels."""
+    if not argv:
+        return ""
+    if argv[0] != "--device":
+        return f"unknown argument {argv[0]}{near(argv[0], ('--device',))}"
+    devices = ("neuron", "simulator")
+    if argv[1:] and argv[1] not in devices:
+        return f"--device {argv[1]!r}: expected neuron or simulator{near(argv[1], devices)}"
+    return "" if len(argv) == 2 else f"expected one device after --device: {' or '.join(devices)}"
 
 
 def _device(what: str, argv: list[str]) -> Engine | None:
@@ -263,7 +284,7 @@ def _escapes(modules: list[str]) -> Iterator[Finding]:
             yield Finding("patch", f"{name} does not import: {why}", True)
     with patched():
         status = patch_status()
-    yield Finding("patch", f"covers {', '.join(status['installed'])}")
+    yield Finding("patch", f"{COVERS}{', '.join(status['installed'])}")
     for name, function in status["escaped"].items():
         yield Finding(
             "patch", f"{name} is {function}: imported before a patch, it escapes it (rebind=True re-points it)"
@@ -272,11 +293,15 @@ def _escapes(modules: list[str]) -> Iterator[Finding]:
 
 def calibrate(argv: list[str]) -> int:
     """Measure this host, store the rates and print a summary; with ``--kernels`` choose tiles instead."""
-    if argv[:1] == ["--kernels"] and _names_device(argv[1:]):
-        return _tiles(argv[1:])
-    if argv:
+    if argv[:1] in (["-h"], ["--help"]):
         print(CALIBRATE)
-        return 0 if argv[0] in ("-h", "--help") else 2
+        return 0
+    if argv and argv[0] != "--kernels":
+        return _usage_error("calibrate", f"unknown argument {argv[0]}{near(argv[0], ('--kernels', '--help'))}")
+    if wrong := _wrong_device(argv[1:]):
+        return _usage_error("calibrate --kernels", wrong)
+    if argv:
+        return _tiles(argv[1:])
     if why := store.refused():  # reported before a minute of measuring, not after
         print(f"nothing was measured, it could not be kept: {why}")
         return 1

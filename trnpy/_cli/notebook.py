@@ -7,7 +7,7 @@ import ast
 import importlib
 from typing import Any, NoReturn
 
-from trnpy._cli.options import settings
+from trnpy._cli.options import settings, suggestion
 from trnpy._cli.runner import changes
 from trnpy._patch.patch import patched
 from trnpy._report.ledger import profile
@@ -17,7 +17,7 @@ FIRST = "# %%trnpy\n"  # replaces the magic's line, so that lines keep the numbe
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _wrong(message)
+        raise _wrong(message + suggestion(message, self))
 
 
 def _wrong(message: str) -> Exception:
@@ -49,6 +49,11 @@ def load(shell: Any) -> None:
                 importlib.import_module("IPython.display").display(ledger)
 
     shell.register_magic_function(trnpy, "cell")
+
+
+def unload(shell: Any) -> None:
+    """Remove ``%%trnpy`` from an IPython shell."""
+    shell.magics_manager.magics["cell"].pop("trnpy", None)
 
 
 def _number(shell: Any) -> int:

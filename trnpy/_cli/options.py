@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +33,22 @@ class _Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        refuse(message)
+        refuse(message + suggestion(message, self))
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """ ": did you mean --device?" if ``word`` resembles a known one, otherwise ""."""
+    import difflib  # for mistakes only
+
+    found = difflib.get_close_matches(word, list(known), 1)
+    return f": did you mean {found[0]}?" if found else ""
+
+
+def suggestion(message: str, parser: argparse.ArgumentParser) -> str:
+    """``near`` for the first option that argparse's ``message`` names, unless the parser has it."""
+    option = next((word.partition("=")[0] for word in message.split() if word.startswith("--")), "")
+    known = [name for action in parser._actions for name in action.option_strings]
+    return "" if option in known else near(option, known)
 
 
 def _parser(commands: Commands) -> tuple[argparse.ArgumentParser, set[str]]:

@@ -168,10 +168,12 @@ def _settle(options: Options) -> None:
             _open(policy)
     except ValueError as why:
         _program.refuse(f"--{why}")
-    for option in ("report", "html"):
+    for option, file in (("report", "run.json"), ("html", "run.html")):
         path: Path | None = getattr(options, option)
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            _program.refuse(f"--{option} {path}: expected a file in a directory that exists")
+        if path is not None and path.is_dir():
+            _program.refuse(f"--{option} {path}: this is a directory; give a file, such as {path / file}")
+        if path is not None and not path.parent.is_dir():
+            _program.refuse(f"--{option} {path}: there is no directory {path.parent}")
     set_process_policy(policy)
     for complaint in unknown_variables(os.environ) if first() else ():  # only the first rank prints
         _print(complaint)
@@ -275,11 +277,11 @@ def _say(ledger: _ledger.Ledger, options: Options, failures: Iterable[str]) -> N
 
 def _seen(ledger: _ledger.Ledger) -> list[str]:
     """Sentences about work that patches do not reach."""
-    if not ledger.samples.seconds:
+    if not (ledger.samples.seconds or ledger.samples.elsewhere.seconds or ledger.samples.elsewhere.native):
         return []
-    from trnpy._report.text import past_patch
+    from trnpy._report.brief import unseen
 
-    return past_patch(ledger)
+    return unseen(ledger)
 
 
 def _introduce() -> None:

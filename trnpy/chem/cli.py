@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from nkisim.status import Status
 from trnpy import dist
 from trnpy._base.distribution import install
-from trnpy._base.ranks_env import launched, positive
+from trnpy._base.ranks_env import first, launched, positive
 from trnpy._engine.engines import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger
@@ -148,13 +149,31 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = time.perf_counter() - started
 
 
+@contextmanager
+def _cycles(mf: Any) -> Iterator[None]:
+    """Show the SCF's cycle and energy on a terminal."""
+    if not (first() and sys.stderr.isatty()):
+        yield
+        return
+    with Status("SCF") as status:
+
+        def finished(found: dict[str, Any]) -> None:
+            status.step = f"cycle {found['cycle'] + 1}, E = {found['e_tot']:.6f}"
+
+        mf.callback = finished
+        try:
+            yield
+        finally:
+            mf.callback = None
+
+
 def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
     """Print the energies of ``mol``, then the report of the run to standard error."""
     seconds: dict[str, float] = {}
     patch_pyscf = importlib.import_module("trnpy.chem").patch_pyscf
     with _ledger.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger, patch_pyscf():
         mf = methods.mean_field(mol)
-        with _timed(seconds, "SCF"):
+        with _timed(seconds, "SCF"), _cycles(mf):
             mf.kernel()
         if not mf.converged:
             print(f"trnpy chem: the SCF did not converge in {mf.max_cycle} cycles: no MP2", file=sys.stderr)
@@ -176,7 +195,7 @@ def mp2_over_ranks(mol: Any, options: argparse.Namespace, methods: Any) -> int:
     memory = options.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 / comm.size
     with _ledger.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger:
         mf = methods.mean_field(mol)
-        with _timed(seconds, "SCF"):
+        with _timed(seconds, "SCF"), _cycles(mf):
             over.converge(mf, memory, options.checkpoint)
         if not mf.converged:
             if comm.rank == 0:

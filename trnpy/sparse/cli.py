@@ -47,7 +47,10 @@ def main(argv: list[str]) -> int:
 def _read(path: Path) -> Any:
     """The sparse matrix in an .npz or Matrix Market file; ValueError if it is dense."""
     if path.suffix == ".npz":
-        return adopt(sparse.load_npz(path))
+        try:
+            return adopt(sparse.load_npz(path))
+        except (EOFError, ValueError, zipfile.BadZipFile) as why:  # NumPy's text proposes allow_pickle
+            raise ValueError("expected a file that scipy.sparse.save_npz has written") from why
     matrix = scipy.io.mmread(path, spmatrix=False)
     if not sparse.issparse(matrix):
         raise ValueError("a dense matrix: expected a sparse one")
