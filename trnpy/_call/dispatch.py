@@ -137,7 +137,7 @@ def _plan(
     engine = current_engine(policy)
     ready = prepared(op, may_route, args, kwargs)
     if isinstance(ready, Decision) and ready.reason is Reason.SUBCLASS:
-        ready = importlib.import_module("trnpy._call.subclasses").prepared_as_plain(op, args, kwargs) or ready
+        ready = importlib.import_module("trnpy._call.array_subclasses").prepared_as_plain(op, args, kwargs) or ready
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
@@ -243,7 +243,7 @@ def _is_routed_subclass(op: Op, args: Any, kwargs: Any) -> bool:
     """Whether a call with instances of a subclass of numpy.ndarray may have a CPU fast path."""
     if op.look is None or all(type(a) is np.ndarray or not isinstance(a, np.ndarray) for a in args):
         return False
-    plain = importlib.import_module("trnpy._call.subclasses").as_plain(op.reference, args, kwargs)
+    plain = importlib.import_module("trnpy._call.array_subclasses").as_plain(op.reference, args, kwargs)
     return plain is not None and op.look(plain.args, plain.kwargs) is True
 
 

@@ -7,7 +7,7 @@ import scipy.linalg
 import trnpy
 import trnpy.linalg
 from trnpy import Reason, policy, trace
-from trnpy._call.subclasses import as_plain
+from trnpy._call.array_subclasses import as_plain
 
 EPS = np.finfo(float).eps
 
