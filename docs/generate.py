@@ -5,23 +5,16 @@
 
 from __future__ import annotations
 
-import bisect
-import functools
 import html
 import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+from functions_page import SIZES, Found, functions_page
 
-import trnpy
-from nkisim.hardware import ERROR_FACTOR
-from trnpy._call.dispatch import Op, Reason, accelerated
 from trnpy._call.rows import rows as rows_of
-from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._nki.instances import INSTANCES
 
 NUMPY_OPS = rows_of("numpy.linalg")
@@ -29,44 +22,12 @@ SOLVERS = rows_of("scipy.sparse.linalg")
 SCIPY_OPS = rows_of("scipy.linalg")
 
 ROOT = Path(__file__).parents[1]
-MACHINES = ("trn1", "trn2", "trn3")
-SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-DTYPES = ("float32", "float64", "complex64", "complex128")
-ROUTE_SIZE = 300  # rows of the operands for which host routes are asked
-MANUALS = {
-    "numpy": "https://numpy.org/doc/stable/reference/generated/{}.html",
-    "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
-}
-
-# Arguments of a typical call: what is done with a square matrix ``a`` of n rows.
-CALLS: dict[str, Callable[[np.ndarray], tuple]] = {
-    **dict.fromkeys(("matmul", "dot", "inner", "kron", "solve", "solve_triangular"), lambda a: (a, a)),
-    "lstsq": lambda a: (a[:, : len(a) // 8], a[:, 0]),
-    "tensordot": lambda a: (a, a, 1),
-    "einsum": lambda a: ("ij,jk->ik", a, a),
-    "multi_dot": lambda a: ([a, a, a],),
-    "khatri_rao": lambda a: (a[:64], a[:64]),
-    "cho_solve": lambda a: ((a, True), a),
-    "lu_solve": lambda a: ((a, np.arange(len(a), dtype=np.int32)), a),
-    "fractional_matrix_power": lambda a: (a, 0.5),
-    "matrix_power": lambda a: (a, 5),
-}
-# Sections of numerics.md that say how accurate a function is; the first that is found in its name.
-ACCURACY = (
-    ("eigh", "eigenproblems"), ("eigvalsh", "eigenproblems"), ("cho", "cholesky"), ("lu", "lu-and-solving"),
-    ("lstsq", "qr-and-least-squares"), ("slogdet", "lu-and-solving"), ("det", "lu-and-solving"),
-    ("solve_triangular", "triangular-systems"), ("solve", "lu-and-solving"), ("pinv", "singular-values"),
-    ("inv", "inverses"), ("qr", "qr-and-least-squares"), ("svd", "singular-values"), ("polar", "singular-values"),
-    ("orth", "singular-values"), ("null_space", "singular-values"), ("expm", "matrix-exponential"),
-    ("sqrtm", "definite-matrices"), ("logm", "definite-matrices"), ("fractional", "definite-matrices"),
-    ("", "certificate"),
-)  # fmt: skip
 
 
 def write(folder: Path) -> None:
     """All generated pages and pictures, into ``folder``."""
     (folder / "pages").mkdir(parents=True, exist_ok=True)
-    found = {op.name: Found(op) for op in (*PRODUCTS, *SCIPY_OPS, *NUMPY_OPS)}
+    found = {op.name: Found(op) for op in (*rows_of("numpy"), *SCIPY_OPS, *NUMPY_OPS)}
     (folder / "functions.md").write_text(functions_page(found))
     (folder / "break_even.svg").write_text(break_even_picture(found))
     (folder / "comparison.md").write_text(comparison_table())
@@ -76,108 +37,6 @@ def write(folder: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "scale", "--picture", str((folder / "scaling.svg").absolute())]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     example_report(folder / "pages" / "report.html")
-
-
-# --- what runs where --------------------------------------------------------------------------------------------------
-
-
-class Found:
-    """What decisions say of one function, for a typical call."""
-
-    def __init__(self, op: Op) -> None:
-        self.function, self.short = accelerated(op), op.name.rpartition(".")[2]
-        self.paths = {dtype: self.path(dtype) for dtype in DTYPES}
-        self.least = {
-            (machine, dtype): self.break_even(machine, dtype)
-            for machine in MACHINES
-            for dtype in ("float32", "float64")
-            if self.paths[dtype][0] == "yes"
-        }
-
-    def decision(self, n: int, dtype: str, make: Callable[[int, str], np.ndarray], **policy) -> trnpy.Decision:
-        with trnpy.policy(**policy):
-            return trnpy.explain(self.function, *CALLS.get(self.short, lambda a: (a,))(make(n, dtype)))
-
-    def path(self, dtype: str) -> tuple[str, str]:
-        """Whether there is a device path for a dtype, or why not; and the route on the host."""
-        forced = self.decision(ROUTE_SIZE, dtype, definite, device="null", force=True)
-        plain = self.decision(ROUTE_SIZE, dtype, definite, device="none")
-        device = "yes" if forced.on_device else "no" if forced.reason is Reason.ROUTE else f"no: {forced.detail}"
-        return device, plain.route if plain.reason is Reason.ROUTE else ""
-
-    def break_even(self, machine: str, dtype: str) -> int | None:
-        """The fewest rows of SIZES for which the call goes to the machine; None if there are none."""
-
-        def gone(n: int) -> bool:
-            return self.decision(n, dtype, plain, device="null", machine=machine).on_device
-
-        at = bisect.bisect_left(SIZES, True, key=gone)
-        return SIZES[at] if at < len(SIZES) else None
-
-
-@functools.cache
-def definite(n: int, dtype: str) -> np.ndarray:
-    """A positive definite matrix of condition below 10."""
-    rng = np.random.default_rng(0)
-    b = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if dtype.startswith("c") else 0)
-    return (b @ b.conj().T + 4 * n * np.eye(n)).astype(dtype)
-
-
-@functools.cache
-def plain(n: int, dtype: str) -> np.ndarray:
-    """The identity: decisions read shapes, and routes the diagonal."""
-    return np.eye(n, dtype=dtype)
-
-
-def functions_page(found: dict[str, Found]) -> str:
-    """A box for each accelerated function."""
-    lines = [
-        "# Functions",
-        "",
-        "Every function that has a device path, or a host route in its table of rows. All other names of",
-        "`scipy.linalg`, `scipy.sparse` and `numpy.linalg` are NumPy's and SciPy's own functions.",
-        "",
-        "- **device**: whether kernels compute such a call when it is large enough or forced. Results are",
-        "  [checked](../checks.md#the-check-of-a-result); float64 and complex128 are computed",
-        "  [by digits](../digits.md#digits) and [certified](../digits.md#certificate).",
-        f"- **host route**: what runs without a device in place of the reference, at {ROUTE_SIZE} rows.",
-        "- **from**: the fewest rows (of 128, 256, ... 8192) of a square operand for which a call goes to one core;",
-        "  of `lstsq` with an eighth as many columns; - where none of these does. The figure is modelled, for float32",
-        "  and float64, against the default rates of one host without calibration. The model is within a factor of",
-        f"  {ERROR_FACTOR:g} for nine of ten measurements. `trnpy.explain` answers for your own operands and host.",
-        "",
-    ]
-    package = ""
-    for name, one in found.items():
-        if (top := name.rpartition(".")[0]) != package:
-            package = top
-            lines += [f"## {'NumPy, products' if top == 'numpy' else top}", ""]
-        lines += box(name, one)
-    return "\n".join(lines) + "\n"
-
-
-def box(name: str, one: Found) -> list[str]:
-    """What one function does for each dtype."""
-    library = name.partition(".")[0]
-    section = next(section for part, section in ACCURACY if part in one.short)
-    public = f"trnpy.{one.short}" if name.count(".") == 1 else f"trnpy.linalg.{one.short}"
-    if name.startswith("numpy.linalg"):
-        public = f"`{name}` under `trnpy.patched()`"
-    else:
-        public = f"`{public}`"
-    lines = [
-        f"### {name}",
-        "",
-        f"{public}, with the signature and results of [{name}]({MANUALS[library].format(name)}).",
-        f"Accuracy: [numerics](../numerics.md#{section}).",
-        "",
-        "| dtype | device | host route | from: trn1 | trn2 | trn3 |",
-        "|---|---|---|---|---|---|",
-    ]
-    for dtype, (device, route) in one.paths.items():
-        sizes = [f"{one.least[machine, dtype] or '-'}" if (machine, dtype) in one.least else "" for machine in MACHINES]
-        lines.append(f"| {dtype} | {device} | {route} | {' | '.join(sizes)} |")
-    return [*lines, ""]
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------
@@ -218,9 +77,9 @@ def comparison_table() -> str:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 STYLE = (
-    "<style>text{font:13px system-ui,sans-serif;fill:#223}.s{fill:none;stroke:#667;stroke-width:1.3}"
+    "<style>text{font:14px system-ui,sans-serif;fill:#223}.s{fill:none;stroke:#667;stroke-width:1.3}"
     ".b{fill:#eef2f8;stroke:#667}.h{fill:#fdf1dc;stroke:#a86}.d{fill:#e0f0e6;stroke:#486}.g{stroke:#ccd;stroke-width:1}"
-    "rect.w{fill:#fff}.t{font-size:12px;fill:#556}</style>"
+    "rect.w{fill:#fff}.t{font-size:13px;fill:#556}</style>"
 )
 BARS = {"tensor": "#2a7f62", "vector": "#c98a1b", "scalar": "#8a5cc2", "gpsimd": "#b0484f", "DMA": "#4a74b8"}
 
@@ -262,26 +121,31 @@ def written(x: float, y: float, words: str, look: str = "", anchor: str = "middl
 
 
 def call_path_picture() -> str:
-    """From a public name to the chip, and back to the reference."""
-    boxes = [
-        (10, "b", "public name", "trnpy.linalg.eigh"), (180, "b", "dispatch", "prepare, decide"),
-        (350, "d", "algorithm", "linalg/_eigh"), (520, "d", "engine", "products, kernels"),
-        (690, "d", "device", "or the simulator"),
+    """From a public name down to the chip, and aside to the CPU; legible at 420 pixels."""
+    steps = [
+        ("b", "public name", "trnpy.linalg.eigh, or SciPy's"), ("b", "dispatch", "prepares the call, decides"),
+        ("d", "algorithm", "linalg/_eigh"), ("d", "engine", "products and kernels"),
+        ("d", "device", "or the simulator"),
     ]  # fmt: skip
+    aside = {1: ("CPU fast path", "as accurate"), 2: ("NumPy or SciPy", "your own arguments")}
     parts = ['<defs><marker id="a" markerWidth="8" markerHeight="8" refX="7" refY="3" orient="auto">'
              '<path d="M0 0 L7 3 L0 6 Z" fill="#667"/></marker></defs>']  # fmt: skip
-    for x, look, title, below in boxes:
-        parts.append(f'<rect class="{look}" x="{x}" y="30" width="130" height="56" rx="6"/>')
-        parts += [written(x + 65, 54, title), written(x + 65, 74, below, "t")]
-    for x in (140, 310, 480, 650):
-        parts.append(f'<path class="s" marker-end="url(#a)" d="M{x} 58 H{x + 40}"/>')
-    for x, title, below in ((95, "NumPy or SciPy", "your own arguments"), (265, "host route", "as accurate")):
-        parts.append(f'<rect class="h" x="{x}" y="150" width="150" height="56" rx="6"/>')
-        parts += [written(x + 75, 174, title), written(x + 75, 194, below, "t")]
-        parts.append(f'<path class="s" marker-end="url(#a)" d="M245 86 L{x + 75} 148"/>')
-    parts.append('<path class="s" marker-end="url(#a)" d="M755 86 V120 H245 V92"/>')
-    parts.append(written(560, 138, "result: checked, then delivered; refused results go to NumPy or SciPy", "t"))
-    return drawing(830, 220, parts)
+    for i, (look, title, below) in enumerate(steps):
+        y = 12 + 84 * i
+        parts.append(f'<rect class="{look}" x="10" y="{y}" width="220" height="54" rx="6"/>')
+        parts += [written(120, y + 23, title), written(120, y + 43, below, "t")]
+        if i:
+            parts.append(f'<path class="s" marker-end="url(#a)" d="M120 {y - 30} V{y - 2}"/>')
+        if i in aside:
+            title, below = aside[i]
+            parts.append(f'<rect class="h" x="262" y="{y}" width="148" height="54" rx="6"/>')
+            parts += [written(336, y + 23, title), written(336, y + 43, below, "t")]
+    parts.append('<path class="s" marker-end="url(#a)" d="M230 123 H260"/>')
+    parts.append('<path class="s" marker-end="url(#a)" d="M230 140 H246 V207 H260"/>')
+    parts.append('<path class="s" marker-end="url(#a)" d="M230 375 H336 V238"/>')
+    for i, words in enumerate(("a result", "that fails", "its check")):
+        parts.append(written(344, 290 + 18 * i, words, "t", "start"))
+    return drawing(420, 420, parts)
 
 
 def break_even_picture(found: dict[str, Found]) -> str:
