@@ -24,7 +24,7 @@ HABITS = {
           r"(?:^|[.:!?|] +|^[-*\d.]+ +)(?:Of|By|From|Without) (?!now\b|here\b)\w+"),
     "b": ("noun clause with what", r"\b[Ww]hat\b(?!-if)(?![^.!?|]*\?)"),
     "f": ("where", r"\b[Ww]here\b(?![^.!?|]*\?)"),
-    "g": ("takes, except time", rf"\b[Tt](?:ake|akes|aken|aking|ook)\b(?![^.;|]{{0,60}}{DURATION})"),
+    "g": ("takes, except time", rf"\b[Tt](?:ake|akes|aken|aking|ook)\b(?!(?:(?!\. )[^;|]){{0,70}}?{DURATION})"),
     "h": ("programs that say, ask, know, notice, look",
           r"\b(?:[Ss]ay|[Ss]ays|[Ss]aid|[Aa]sk|[Aa]sks|[Aa]sked|[Kk]now|[Kk]nows|[Kk]new|[Nn]otices?|[Nn]oticed|[Ll]ooks?|[Ll]ooked)\b"),
 }  # fmt: skip

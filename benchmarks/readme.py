@@ -77,7 +77,7 @@ def modelled() -> dict[str, str]:
 
 def table(ratios: dict[str, tuple[str, float]]) -> str:
     """Markdown: measured rows first."""
-    lines = ["| what runs | compared with | times as fast |", "|---|---|---|"]
+    lines = ["| call | compared with | times as fast |", "|---|---|---|"]
     lines += [f"| {name} | {other} | {shown(ratio)} (measured) |" for name, (other, ratio) in ratios.items()]
     lines += [f"| {name} | this CPU, predicted | {text} (**modelled**) |" for name, text in modelled().items()]
     return "\n".join(lines) + "\n"
