@@ -43,6 +43,7 @@ OTHER = [
     "tests/_report/test_reasons.py", "tests/_cli/test_runner.py", "tests/_cli/test_program.py",
     "tests/_cli/test_doctor.py", "tests/_cli/test_timings.py", "tests/_engine/test_tuning.py",
 ]  # fmt: skip
+EVERYTHING = "not slow and not browser and not mpi"  # the default also leaves out tests with the mark full
 TORCH = ["tests/_nki/test_device.py", "tests/simulator/test_authors.py", "tests/sparse/test_torch_bridge.py"]
 NO_SOLUTION = re.compile("no .*wheels|unsatisfiable|no solution|no matching distribution|conflicting", re.IGNORECASE)
 NOT_FOUND = "no such Python on PATH"
@@ -151,7 +152,8 @@ def cell(session: nox.Session, name: tuple[str, ...], about: dict[str, str], arg
     left_out = [] if whole else [f"--ignore={path}" for path in OTHER]
     # tests/conftest.py sets the threads of workers; two processes of two threads each would wait for each other.
     workers = "2" if name[-1] == "1" else "0"
-    command = ["python", "-m", "pytest", "-q", "-n", workers, f"--junitxml={report}", *left_out, *arguments]
+    own = ["-q", "-m", EVERYTHING, "-n", workers, f"--junitxml={report}"]
+    command = ["python", "-m", "pytest", *own, *left_out, *arguments]
     session.log(f"{name[-2]}, threads {name[-1]}:")
     began, green = time.time(), True
     try:
@@ -249,6 +251,13 @@ def line(found: dict) -> str:
     return f"| {' | '.join(map(str, row))} |"
 
 
+@nox.session(name="full-tests")
+def full_tests(session: nox.Session) -> None:
+    """All tests except slow ones, those of MPI and of a browser; -- arguments of pytest."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "-n", "2", "-p", "cpu_limit", "-m", EVERYTHING, *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff and mypy strict."""
@@ -261,7 +270,7 @@ def lint(session: nox.Session) -> None:
 def torch(session: nox.Session) -> None:
     """Tests that need PyTorch, three gigabytes: the device's runtime on tensors of the CPU, and gradients."""
     session.install("-e", ".[test]", "torch")
-    session.run("python", "-m", "pytest", *(session.posargs or TORCH))
+    session.run("python", "-m", "pytest", "-m", EVERYTHING, *(session.posargs or TORCH))
 
 
 @nox.session

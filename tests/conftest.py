@@ -5,6 +5,8 @@
 
 Processes of ``-n`` share the processors. With as many threads of OpenBLAS in each as there are processors, they would
 wait for each other for most of the time. ``OPENBLAS_NUM_THREADS`` in the environment decides where it is set.
+
+Tests in ``full.txt`` get the mark ``full`` and do not run by default; ``-p cpu_limit`` finds tests that belong there.
 """
 
 import os
@@ -13,6 +15,7 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # before NumPy is im
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max((os.cpu_count() or 1) // int(workers), 1)))
 
 import pytest
+from full_tests import is_full
 from hypothesis import settings
 
 from trnpy._settings.host_rates import current_rates
@@ -22,6 +25,13 @@ settings.register_profile("fixed", derandomize=True, deadline=None)  # a busy ma
 settings.register_profile("search", derandomize=False, print_blob=True, deadline=None)
 settings.register_profile("nightly", settings.get_profile("search"), max_examples=10_000)
 settings.load_profile("fixed")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads -m
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_full(item.nodeid):
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(autouse=True)
