@@ -19,14 +19,14 @@ print(trnpy.explain(trnpy.linalg.eigh, np.eye(300)))
 with trnpy.policy(device="null", machine="trn2"):
     print(trnpy.explain(trnpy.matmul, *2 * [np.zeros((4096, 4096), np.float32)]))
 """
-NOTHING = r"trnpy: Nothing in this run is large enough for a trn2: 1\d\d calls took # of #"
+NOTHING = r"trnpy: Nothing is large enough for a trn2: 1\d\d calls took # of #"
 LINES = {  # arguments, and what the first lines match
     "chemist": (
         ["-m", "trnpy", "examples/water_clusters.py", "1"],
         [
             r"E\(RHF, 1 H2O\) = -76\.0091080324",
             NOTHING,
-            r"trnpy: more: -v or print_report\(run, verbose=True\); as a page: --html FILE or run\.to_html\(FILE\)",
+            r"trnpy: Sampled: .*\d imports.*; more: -v, --html FILE",
         ],
     ),
     "user of NumPy": (

@@ -128,6 +128,7 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
             "_report.elsewhere",
             "_report.instructions",
             "_report.program_lines",
+            "_report.sites",
             "_engine",
             "_engine.time_parts",
             "_settings",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trnpy._base.processors import Processor
 from trnpy._report import ledger
 
 
@@ -9,3 +10,4 @@ from trnpy._report import ledger
 def idle(monkeypatch):
     """Hand-made runs were those of an idle machine, whatever runs beside these tests."""
     monkeypatch.setattr(ledger, "waited_s", lambda: 0.0)
+    monkeypatch.setattr(Processor, "waited_s", 0.0)

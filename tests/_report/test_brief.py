@@ -115,9 +115,12 @@ def test_a_run_with_nothing_large_is_two_lines():
     for i in range(30):
         ledger.add(decision("numpy.dot", None, None), OPENED + i, 1e-3, frame("/home/ada/script.py", i + 1))
     assert brief(ledgers.closed(ledger, OPENED + 40)).splitlines() == [
-        "trnpy: Nothing in this run is large enough for a trn2: 30 calls took 30.0 ms of 40.0 s (measured).",
+        "trnpy: Nothing is large enough for a trn2: 30 calls took 30.0 ms of 40.0 s (measured).",
         "trnpy: more: -v or print_report(run, verbose=True); as a page: --html FILE or run.to_html(FILE)",
     ]
+    sampled(ledger, Python_code=2.0, imports=1.0)
+    second = brief(ledger).splitlines()[1]
+    assert second == "trnpy: Sampled: 26.6 s Python code, 13.3 s imports; more: -v, --html FILE"
 
 
 @pytest.mark.parametrize("device", ["none", "null", "neuron"])

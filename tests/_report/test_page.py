@@ -58,7 +58,7 @@ def all_ledgers():
     several = Ledger("threads", opened=0.0)
     for thread in range(LANES + 3):
         call = ledgers.decision("numpy.dot", 1.0, 0.2)
-        several._pending.append((call, float(thread), 1.5, several._elsewhere, thread, 1.5, 1.5))
+        several._pending.append((call, float(thread), 1.5, several._sites.elsewhere, thread, 1.5, 1.5))
     several.closed = 12.0
     return {
         "small": ledgers.small(),

@@ -52,7 +52,7 @@ def test_the_command_prints_energies_timings_and_the_what_if():
     assert re.findall(r"^(SCF|integrals \(ia\|L\)|MP2 energy) +\d+\.\d{3} s$", run.stdout, re.M) == [
         "SCF", "integrals (ia|L)", "MP2 energy"
     ]  # fmt: skip
-    assert re.search(r"^trnpy: Nothing in this run is large enough for a trn3: \d+ calls took", run.stderr)
+    assert re.search(r"^trnpy: Nothing is large enough for a trn3: \d+ calls took", run.stderr)
 
 
 def test_open_shells_are_unrestricted(tmp_path, capsys):

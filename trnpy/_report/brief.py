@@ -39,7 +39,7 @@ def brief(ledger: Run) -> str:
     if not what_if.calls:
         return _wrapped([verdict(what_if), *unseen(ledger)])
     if not (ledger.ranks or ledger.instance) and all(t.reason in ("small", "excluded_caller") for t in tallies):
-        return _wrapped([nothing_large(what_if), MORE])
+        return _wrapped([nothing_large(what_if), rest(ledger)])
     beyond = larger_of(ledger)
     said = [verdict(what_if), *uncertain(tallies), *beyond.ranks, *beyond.beyond, *failures(ledger), *shares(ledger)]
     return "\n".join([_wrapped(said), *_rows(ledger), _wrapped([*unseen(ledger), MORE])])
@@ -87,7 +87,18 @@ def verdict(w: WhatIf) -> str:
 def nothing_large(w: WhatIf) -> str:
     """The sentence about a run of small calls only."""
     calls, took_s, all_s = several(w.calls, "call"), duration(w.accelerated_s), duration(w.elapsed_s)
-    return f"Nothing in this run is large enough for a {w.machine}: {calls} took {took_s} of {all_s} (measured)."
+    return f"Nothing is large enough for a {w.machine}: {calls} took {took_s} of {all_s} (measured)."
+
+
+def rest(ledger: Run) -> str:
+    """The kinds of other work that took most processor time, and how to see more."""
+    sums: dict[str, float] = {}
+    for (kind, _), seconds in _parts(ledger).items():
+        if kind not in (ACCELERATED, OTHER):
+            sums[kind] = sums.get(kind, 0.0) + seconds
+    longest = sorted(sums.items(), key=lambda part: -part[1])[:NAMED]
+    named = ", ".join(f"{duration(s)} {kind}" for kind, s in longest if s > LEAST_SHARE * ledger.cpu_s)
+    return f"Sampled: {named}; more: -v, --html FILE" if named and ledger.cpu_s > LEAST_S else MORE
 
 
 def uncertain(tallies: list[Tally]) -> list[str]:

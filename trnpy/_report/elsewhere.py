@@ -127,6 +127,8 @@ def _of_native(spot: Spot) -> tuple[str, str]:
     package = str(module).partition(".")[0]
     if kind in OWN:
         return "", ""  # a small call of an accelerated function
+    if isinstance(found, (types.FunctionType, type)):  # entered just after the sample
+        return PYTHON, ""
     if "numba" in (kind, package):
         return NUMBA, caller
     if package in ("numpy", "scipy"):

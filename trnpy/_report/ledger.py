@@ -16,16 +16,18 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from threading import get_ident
-from types import CodeType, FrameType
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.locks import Lock
 from trnpy._base.processors import Processor, waited_s
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
 from trnpy._report.comparisons import Comparisons
-from trnpy._report.files import source, write
-from trnpy._report.program_lines import DIRECT, is_direct, is_library
+from trnpy._report.files import write
+from trnpy._report.program_lines import DIRECT
 from trnpy._report.sampler import UNPATCHED, Samples, Unrouted, watch
+from trnpy._report.sites import SITES as SITES
+from trnpy._report.sites import UNKNOWN, Site, Sites
 from trnpy._report.small_calls import Call, SmallCalls
 from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
 from trnpy._settings.policy import Attention, current_policy
@@ -39,33 +41,11 @@ if TYPE_CHECKING:
 LIBRARIES = DIRECT  # the caller of a function is the first frame outside these packages
 FOLD = 256  # calls are summed in batches of this size
 EVENTS = 1000  # number of longest calls that are kept individually for the timeline: under 1 MB
-SITES = 10_000  # lines of the program with counters of their own; further lines, of generated code, share one entry
 # If all threads of the process together wait more than this many seconds per second for processors, other work is
 # assumed: 0.01 to 0.03 on an idle machine, 0.8 with one thread and 1.6 with two if each processor runs a busy process.
 CROWDED = 0.1
 LOOK_S = 0.5  # seconds between two readings of the waiting times, each of which reads a file per thread: 20 us
 OVERLAPS = 256  # number of finished calls that are remembered, to find the part of an enclosing call that they cover
-
-
-class _Site:
-    """A call site, with its last decision and the tally of this decision.
-
-    ``through`` is the line of a library, as ``file:line``, through which the program's line made the call.
-    """
-
-    __slots__ = ("code", "decision", "file", "kind", "line", "tally", "through")
-
-    def __init__(self, code: CodeType | None, file: str, line: int, kind: int, through: str = "") -> None:
-        self.code = code  # kept alive, so that no other code object gets its id
-        self.file, self.line, self.kind, self.through = file, line, kind, through
-        self.decision: Decision | None = None
-        self.tally = Tally()
-
-
-PROGRAM, LIBRARY, SKIPPED = range(3)  # kinds of sites: SKIPPED ones, of NumPy, SciPy and trnpy, are never named
-
-
-_UNKNOWN = ("", 0)
 
 
 class Ledger:
@@ -76,7 +56,7 @@ class Ledger:
     """
 
     __slots__ = (
-        *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_joined", "_elsewhere", "_tallies"),
+        *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "site", "_tallies"),
         *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "covered_cpu_s", "_recent", "_forgotten"),
         *("_until", "_cpu"),
         *("small", "samples", "comparisons", "engines", "instance", "ranks", "operands"),
@@ -89,14 +69,13 @@ class Ledger:
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
-        self._pending: deque[tuple[Decision, float, float, _Site, int, float, float]] = deque()
+        self._pending: deque[tuple[Decision, float, float, Site, int, float, float]] = deque()
         # The time of the last reading by ``_crowded``, the waiting time of threads until then, and the result.
         self._waits: tuple[float, float, bool | None] = self.opened, waited_s(), None
         self._cpu = Processor()
         self._lock = Lock()  # a signal handler may call in the middle of _fold
-        self._sites: dict[tuple[int, int], _Site] = {}  # key: id of the code object, and instruction
-        self._joined: dict[tuple[_Site, _Site], _Site] = {}  # key: the program's line and the library's
-        self._elsewhere = _Site(None, *_UNKNOWN, PROGRAM)
+        self._sites = Sites()
+        self.site = self._sites.of  # the program's line that a frame belongs to
         self._tallies: dict[tuple[str | int, ...], Tally] = {}
         self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
         self._shortest_kept_s = -math.inf
@@ -125,32 +104,6 @@ class Ledger:
         if len(self._pending) >= FOLD:
             self._fold()
 
-    def site(self, frame: FrameType | None) -> _Site:
-        """The line of the program that made a call, and the library's line through which it did, if there is one.
-
-        A thread of a library has no line of the program; its calls belong to the library's line.
-        """
-        through: _Site | None = None
-        while frame is not None:
-            try:
-                site = self._sites[id(frame.f_code), frame.f_lasti]
-            except KeyError:
-                site = self._resolve(frame)
-            if site.kind == PROGRAM:
-                return site if through is None else self._join(site, through)
-            if site.kind == LIBRARY and through is None:
-                through = site
-            frame = frame.f_back
-        return through or self._elsewhere
-
-    def _join(self, site: _Site, through: _Site) -> _Site:
-        joined = self._joined.get((site, through))
-        if joined is None:
-            joined = _Site(site.code, site.file, site.line, PROGRAM, f"{through.file}:{through.line}")
-            if len(self._joined) < SITES:
-                self._joined[site, through] = joined
-        return joined
-
     def small_calls(
         self, decision: Decision, frame: FrameType, activation: object, policy: object
     ) -> SmallCalls | None:
@@ -161,7 +114,7 @@ class Ledger:
         """
         with self._lock:
             site = self.site(frame)
-            place = self._sites.get((id(frame.f_code), frame.f_lasti))  # None if there are SITES already
+            place = self._sites.known.get((id(frame.f_code), frame.f_lasti))  # None if there are SITES already
             library = bool(site.through) or site.code is not frame.f_code
             for old in self.small if library else ():
                 same = old.site, old.place, old.decision, old.activation, old.policy
@@ -233,16 +186,8 @@ class Ledger:
             self._waits = now, waited, crowded
         return crowded
 
-    def _resolve(self, frame: FrameType) -> _Site:
-        code = frame.f_code
-        kind = SKIPPED if is_direct(frame) else LIBRARY if is_library(frame) else PROGRAM
-        site = _Site(code, source(code.co_filename), frame.f_lineno, kind)
-        if len(self._sites) < SITES:  # more are not kept, because code generated in a loop would fill memory
-            self._sites[id(code), frame.f_lasti] = site
-        return site
-
-    def _tally(self, decision: Decision, site: _Site) -> Tally:
-        where = (site.file, site.line, site.through) if len(self._tallies) < SITES else (*_UNKNOWN, "")
+    def _tally(self, decision: Decision, site: Site) -> Tally:
+        where = (site.file, site.line, site.through) if len(self._tallies) < SITES else (*UNKNOWN, "")
         key = (decision.op, ran_on(decision), reason(decision), decision.machine, *where)
         tally = self._tallies.get(key)
         if tally is None:
