@@ -23,7 +23,7 @@ entry = Extension("trnpy._patch._entry", ["trnpy/_patch/_entry.c"], include_dirs
 stacks = Extension(
     "trnpy._host._stacks",
     ["trnpy/_host/_stacks.c"],
-    depends=["trnpy/_host/_stacks_of.h"],
+    depends=[f"trnpy/_host/{part}.h" for part in ("_stacks_of", "_stacks_expm", "_stacks_eig", "_integers")],
     include_dirs=[np.get_include()],
     extra_compile_args=FLAGS,
     optional=True,

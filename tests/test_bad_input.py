@@ -241,6 +241,9 @@ OPTIONS = {
     "numpy.linalg.matrix_power": [{"n": 2}, {"n": 5}, {"n": 0}, {"n": 1}, {"n": -2}, {"n": 1.5}, {"n": "x"}, {}],
     "numpy.linalg.multi_dot": [{}, {"out": 3}, {"nonsense": 1}],
     "scipy.linalg.expm": [{}, {"nonsense": 1}],
+    "scipy.linalg.eig": [{}, {"left": True}, {"right": False}, {"left": 2}, {"right": "x"}, {"homogeneous_eigvals": True}, {"check_finite": False},
+                         {"nonsense": 1}],
+    "scipy.linalg.eigvals": [{}, {"homogeneous_eigvals": True}, {"overwrite_a": True}, {"nonsense": 1}],
     "scipy.linalg.khatri_rao": [{}, {"nonsense": 1}],
     "scipy.linalg.fractional_matrix_power": [{"t": 0.5}, {"t": -0.3}, {"t": 2}, {"t": "x"}, {"t": 1j}, {"t": np.nan}, {}],
 }  # fmt: skip

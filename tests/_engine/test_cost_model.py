@@ -170,7 +170,9 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "trsm": [lambda d: (2.0, positive(d), general(d))],
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
+NO_DEVICE_PATH = {"scipy.sparse.multiply", "scipy.linalg.eig", "scipy.linalg.eigvals"}
 ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.OPS, *BLAS_OPS, *rows.OPS)
+ROWS = tuple(op for op in ROWS if op.name not in NO_DEVICE_PATH)
 ROWS += tuple(
     f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, dfmp2_pairs, screened_spmm)
 )
@@ -179,7 +181,6 @@ BESIDE = {  # rows whose dry runs are held in tests/sparse/test_sparse_dry.py
     "scipy.sparse.matmul", *(f"scipy.sparse.linalg.{name}" for name in ("cg", "gmres", "eigsh", "lobpcg")),
     "scipy.sparse.linalg.expm_multiply",
 }  # fmt: skip
-NO_DEVICE_PATH = {"scipy.sparse.multiply"}
 
 
 def test_every_row_has_a_case():

@@ -51,7 +51,7 @@ def operands(name, n, dtype, batch=(COUNT,)):
 
 
 def members(result):
-    return result if isinstance(result, tuple) else (result,)
+    return result if isinstance(result, (tuple, list)) else (result,)
 
 
 def run(name, *args, **options):
@@ -89,7 +89,7 @@ def errors(name, args, result):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("det", "expm")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("det", "expm", "eig", "eigvals")])
 def test_backward_errors_are_lapacks(name, n, dtype):
     args = operands(name, n, dtype)
     ours, theirs = run(name, *args)
@@ -151,6 +151,42 @@ def test_cholesky_reads_one_triangle(n, dtype, lower):
     a = np.tril(a) if lower else np.triu(a)
     ours, theirs = run("cholesky", a, lower=lower)
     np.testing.assert_allclose(ours, theirs, rtol=100 * n * eps(dtype), atol=100 * eps(dtype))
+
+
+def real_and_other(n, dtype):
+    """Matrices with real spectra among others, with equal eigenvalues and of zeros."""
+    a = stack(n, dtype)
+    a[::3] += t(a[::3])
+    a[4], a[5], a[6] = np.triu(a[4]), 0, np.eye(n)
+    return a
+
+
+EIG_OPTIONS = [{}, {"left": True}, {"left": True, "right": False}, {"left": 0, "right": 0}, {"check_finite": False}]
+
+
+@pytest.mark.parametrize("options", EIG_OPTIONS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SIZES)
+def test_eigenvalues_and_vectors_are_scipys_own_bits(n, dtype, options):
+    if "eig" not in NAMES:
+        pytest.skip("the installed SciPy's eig takes no stacks")
+    for a in (real_and_other(n, dtype), definite(n, dtype), real_and_other(n, dtype).reshape(20, -1, n, n)):
+        for mine, other in zip(*map(members, run("eig", a, **options)), strict=True):
+            assert mine.tobytes() == other.tobytes() and mine.strides == other.strides
+    ours, theirs = run("eigvals", a)
+    assert ours.tobytes() == theirs.tobytes()
+
+
+def test_general_eigenproblems_and_homogeneous_eigenvalues_are_scipys():
+    if "eig" not in NAMES:
+        pytest.skip("the installed SciPy's eig takes no stacks")
+    a = stack(4, "f8")
+    for options in ({"b": definite(4, "f8")}, {"homogeneous_eigvals": True}):
+        with trnpy.trace() as log:
+            ours = trnpy.linalg.eig(a, **options)
+        assert not log[0].route
+        for mine, other in zip(ours, scipy.linalg.eig(a, **options), strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 LAYOUTS = {
@@ -311,11 +347,17 @@ def test_wrong_arrays_are_refused():
         lambda: loops.solve(a, a[:-1], out, marks),
         lambda: loops.lu(a, np.empty((COUNT, 4)), out, out),
         lambda: loops.det(a, np.empty(COUNT, "c16")),
+        lambda: loops.eig(a, np.empty((COUNT, 4)), None, None),
+        lambda: loops.eig(a, np.empty((COUNT, 4), "c16"), out[1:], None),
+        lambda: loops.eig(a[:, :3], np.empty((COUNT, 4), "c16"), None, None),
+        lambda: loops.paired(out, np.empty((COUNT, 4), "c16"), out),
     ):
         with pytest.raises(ValueError):
             call()
     with pytest.raises(TypeError):
         loops.det(a, [0.0])
+    with pytest.raises(TypeError):
+        loops.eig(a, np.empty((COUNT, 4), "c16"), [0.0], None)
 
 
 def test_without_the_compiled_part_scipy_or_numpy_computes(monkeypatch):

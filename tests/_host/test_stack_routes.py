@@ -1,6 +1,8 @@
 """Other routes on the host give SciPy's results: its conventions, backward errors of LAPACK's size, its complaints."""
 
 import re
+import subprocess
+import sys
 import types
 import warnings
 
@@ -10,10 +12,10 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linalg.matrices import FAMILIES, hermitian, positive
+from stack_calls import COUNT, SQUARE, definite, every_route_pays, ill_conditioned, run, stack, t, untraced  # noqa: F401
 
 import trnpy.linalg
 from trnpy._call.dispatch import Reason, accelerated
-from trnpy._call.fast_path import Verdicts
 from trnpy._call.rows import rows as rows_of
 from trnpy._engine import lapack
 from trnpy._host import eigenpairs, stack_routes
@@ -23,52 +25,7 @@ NUMPY_OPS = rows_of("numpy.linalg")
 
 DTYPES = ("f4", "f8", "c8", "c16")
 DOUBLE = ("f8", "c16")  # NumPy's gufuncs have no single precision
-COUNT = 1000  # matrices: enough that every row's stack is worth its route
 VECTORS = {"eigh", "svd", "qr"}  # results that are unique up to phases: checked by identities alone
-SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
-
-
-@pytest.fixture(autouse=True)
-def every_route_pays(monkeypatch):
-    """Also where the installed SciPy's loop over a stack is compiled, and would be left alone.
-
-    The compiled loops of trnpy have tests of their own (test_compiled.py); here NumPy's functions compute.
-    """
-    monkeypatch.setattr(stack_routes, "pays", lambda name: True)
-    monkeypatch.setattr(stack_routes, "own", lambda name: False)
-    Verdicts.known.verdicts.clear()  # decisions of calls of the same kind
-    yield
-    Verdicts.known.verdicts.clear()
-
-
-def untraced(name, *args, **kwargs):
-    """trnpy's result and SciPy's.
-
-    Where the installed SciPy takes no such call, trnpy raises what it raises, and the rest of a test is skipped.
-    """
-    try:
-        theirs = getattr(scipy.linalg, name)(*args, **kwargs)
-    except ValueError as why:
-        with pytest.raises(type(why), match=f"^{re.escape(str(why))}$"):
-            getattr(trnpy.linalg, name)(*args, **kwargs)
-        pytest.skip(f"the installed SciPy takes no stacks, and trnpy says so, too: {why}")
-    return getattr(trnpy.linalg, name)(*args, **kwargs), theirs
-
-
-def run(name, *args, route=True, **kwargs):
-    """Both results, of equal types, shapes and dtypes; the route ran (or did not)."""
-    with trnpy.trace() as log:
-        ours, theirs = untraced(name, *args, **kwargs)
-    assert [d.reason is Reason.ROUTE for d in log] == [route], log
-    assert bool(log[0].route) is route and not log[0].on_device
-    if route:
-        assert "times faster than the reference" in log[0].detail
-    assert type(ours) is type(theirs)
-    for mine, other in zip(*((x if isinstance(x, (list, tuple)) else (x,)) for x in (ours, theirs)), strict=True):
-        assert type(mine) is type(other)
-        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
-        assert mine.flags.writeable
-    return ours, theirs
 
 
 def eps(dtype):
@@ -77,21 +34,6 @@ def eps(dtype):
 
 def size(a):
     return np.sqrt((np.abs(a.astype("c16")) ** 2).sum(axis=(-2, -1)))
-
-
-def t(a):
-    return a.conj().swapaxes(-2, -1)
-
-
-def stack(m, n, dtype, batch=(COUNT,), seed=0):
-    rng = np.random.default_rng([seed, m, n])
-    a = rng.standard_normal((*batch, m, n))
-    return (a + 1j * rng.standard_normal(a.shape) if np.dtype(dtype).kind == "c" else a).astype(dtype)
-
-
-def definite(n, dtype, batch=(COUNT,), seed=0):
-    a = stack(n, n, dtype, batch, seed)
-    return (a @ t(a) + n * np.eye(n)).astype(dtype)
 
 
 def identities(name, a, result, options):
@@ -245,15 +187,6 @@ def test_rank(name):
     low[7] = np.diag([1, 1, 1, 5 * eps("f8")])  # rounding might tell it from the threshold, or not
     x, x0 = run(name, low)
     np.testing.assert_array_equal(x[7], x0[7])  # so that one is SciPy's own
-
-
-def ill_conditioned(count, condition, share, seed=0):
-    """A stack (count, 4, 4) of which that share, the last ones, has that condition number."""
-    a = stack(4, 4, "f8", (count,), seed)
-    q, r = np.linalg.qr(a)
-    few = int(np.ceil(share * count))
-    a[-few:] = ((q * np.geomspace(1, 1 / condition, 4)) @ np.linalg.qr(t(r))[0])[-few:]
-    return a
 
 
 @pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
@@ -500,3 +433,39 @@ def test_explain_says_which_route():
             scipy.linalg.qr(definite(4, "f8"))
         return
     assert decision.route == "numpy.linalg over the stack" and "host by numpy.linalg over the stack" in str(decision)
+
+
+DEADLY = """
+import itertools, warnings
+import numpy as np, scipy.linalg, trnpy, trnpy.linalg
+warnings.simplefilter("ignore")
+def calls(n, dtype):
+    g = np.random.default_rng(n).integers(-9, 9, (n, n))
+    a, b = (g + g.T).astype(dtype), np.eye(n)[:, :1]
+    turned = lambda: np.asfortranarray(a)
+    for over in (False, True):
+        if over or np.dtype(dtype).kind == "i":
+            yield a, lambda m: m.inv(turned(), overwrite_a=over), np.eye(n)
+            yield a, lambda m: m.inv(a=turned(), overwrite_a=over), np.eye(n)
+            yield a, lambda m: m.inv(turned().view(np.matrix), overwrite_a=over), np.eye(n)
+            yield a, lambda m: m.inv(turned(), over, assume_a="sym"), np.eye(n)
+            yield a, lambda m: (m.inv(a.copy(), over), m.inv(turned(), over))[1], np.eye(n)
+        yield a, lambda m: m.solve(turned(), b, overwrite_a=over), b
+        yield a, lambda m: m.solve(turned(), b, False, over), b
+for n, dtype, settings in itertools.product((2, 3, 80), ("i8", "i4", "f8", "c16"), ({}, {"device": "null"})):
+    with trnpy.policy(**settings):
+        for a, call, right in calls(n, dtype):
+            found = [call(trnpy.linalg)]
+            with trnpy.patched():
+                found.append(call(scipy.linalg))
+                with trnpy.profile():
+                    found.append(call(scipy.linalg))
+            for x in found:
+                assert np.linalg.norm(a @ x - right) < 1e-9 * np.linalg.norm(a) * np.linalg.norm(x), (n, dtype)
+print("alive")
+"""
+
+
+def test_matrices_that_scipy_overwrites_do_not_end_the_process():
+    run = subprocess.run([sys.executable, "-c", DEADLY], capture_output=True, text=True, check=False)
+    assert run.stdout == "alive\n", (run.returncode, run.stderr[-2000:])

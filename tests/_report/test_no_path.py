@@ -42,13 +42,13 @@ def test_every_public_function_has_a_row_or_a_reason(module):
 
 
 def test_no_reason_is_out_of_date():
-    """Each name is a public function's that has no row."""
+    """Each name is a public function's that has no row, in one module at least."""
     for name in no_path.NAMES:
         holders = [m for m in MODULES if name in functions(m)]
         installed = holders or name == "funm_multiply_krylov" or name == "solve_lyapunov"
         assert installed, name
-        for module in holders:
-            assert no_path.pathless(getattr(module, name)), name
+        pathless = [no_path.pathless(getattr(module, name)) for module in holders]
+        assert any(pathless) or not holders, name
     for module in no_path.MODULES:
         assert importlib.import_module(module) in MODULES
 
@@ -66,7 +66,7 @@ def test_what_has_a_path_or_is_no_linear_algebra_is_not_explained(function, word
         trnpy.explain(function)
 
 
-@pytest.mark.parametrize("name", ["schur", "eig", "cond", "matrix_rank", "rq"])
+@pytest.mark.parametrize("name", ["schur", "hessenberg", "cond", "matrix_rank", "rq"])
 def test_functions_without_a_path_raise_by_our_name_where_fallbacks_raise(name):
     a = np.random.default_rng(0).standard_normal((80, 80))
     ours, theirs = getattr(trnpy.linalg, name), getattr(scipy.linalg, name, None) or getattr(np.linalg, name)

@@ -213,7 +213,26 @@ def of_eigh(call, result, theirs):
     }
 
 
+def make_eig(case):
+    options = case.of({}, {"left": True}, {"left": True, "right": False}, {"right": False})
+    return (case.finish(case.general(case.sizes[0], case.sizes[0])),), options
+
+
+def make_eigvals(case):
+    return make_eig(case)[0], {}
+
+
+def of_eig(call, result, theirs):
+    """The same LAPACK computes, matrix by matrix: nothing may differ."""
+    same = [
+        np.array_equal(x, y) and x.strides == y.strides for x, y in zip(members(result), members(theirs), strict=True)
+    ]
+    return {"equal": holds(all(same))}
+
+
 ROWS = {
+    "scipy.linalg.eig": Row(make_eig, of_eig, dtypes=FLOATS),
+    "scipy.linalg.eigvals": Row(make_eigvals, of_eig, dtypes=FLOATS),
     "scipy.linalg.qr": Row(make_qr, of_qr, dtypes=MATRICES),
     "numpy.linalg.qr": Row(make_numpy_qr, of_qr, dtypes=MATRICES),
     "scipy.linalg.svd": Row(make_svd, of_svd, dtypes=MATRICES),

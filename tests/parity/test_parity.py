@@ -32,7 +32,7 @@ TABLES = (
 OPS = {op.name: op for table in TABLES for op in table}
 GENERATORS = factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
 ROWS = {name: row for table in GENERATORS for name, row in table.ROWS.items()}
-HOSTS = ("scipy.sparse.multiply",)  # rows without a device path
+HOSTS = ("scipy.sparse.multiply", "scipy.linalg.eig", "scipy.linalg.eigvals")  # rows without a device path
 # Fields of a row's case, where the plain one has no device path (a power of 0, a value near the threshold), or asks for
 # a residual that a wrong result may have, too.
 OTHERWISE = {

@@ -41,7 +41,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
     if kind is None:
         return None
     # Only a recorded decision has the modelled device time, because that needs a dry run.
-    key, verdicts = (op.name, found is True, kind, recorded), rest(policy, current_rates()).verdicts
+    key, verdicts = (op.name, found, kind, recorded), rest(policy, current_rates()).verdicts
     try:
         return verdicts[key]
     except KeyError:

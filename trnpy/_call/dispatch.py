@@ -230,7 +230,7 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
         way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log, time.process_time())
     if verdict is None:
         try:
-            _decided(op, found is True, way, args, kwargs, policy, recorded)
+            _decided(op, found, way, args, kwargs, policy, recorded)
         except FallbackError as refused:
             record(refused.decision, way.started, ledger, log, frame)
             raise
@@ -301,15 +301,19 @@ def _or_reference(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _decided(
-    op: Op, may_route: bool, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
+    op: Op, found: Any, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> None:
-    """Decide a call that has no cached decision, and put its result or the function to run into ``way``."""
+    """Decide a call that has no cached decision, and put its result or the function to run into ``way``.
+
+    ``found`` is what the applicability check returned.
+    """
+    reference = found if callable(found) else op.reference
     if (engine := current_engine(policy)) is not None:
         if engine.health.due:
             retry(engine)
         if recorded and (ledger := _ledger.ProcessLedger.ledger) is not None:
             ledger.engines[engine.name] = engine.health
-    problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
+    problem, form, decision, engine = _plan(op, found is True, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
@@ -338,7 +342,7 @@ def _decided(
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
             way.decision = decision
-            _after_fault(op, way, args, kwargs)
+            _after_fault(reference, way, args, kwargs)
             return
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
@@ -358,7 +362,7 @@ def _decided(
         _or_reference(op, way, args, kwargs)
         return
     lapack.Scipy.lost_s += decision.waiting_s
-    way.run(op.reference, args, kwargs)
+    way.run(reference, args, kwargs)
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
@@ -452,11 +456,11 @@ def _formed(form: Form | None, result: Any) -> Any:
     return result if form is None else form(result)
 
 
-def _after_fault(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the original function after a fault; its own calls of accelerated functions do not use the engine."""
+def _after_fault(reference: Callable[..., Any], way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run ``reference`` after a fault; its own calls of accelerated functions do not use the engine."""
     context = contextvars.copy_context()
     context.run(_fallen.set, True)
-    way.run(context.run, (op.reference, *args), kwargs)  # C code, without a frame between the caller and SciPy
+    way.run(context.run, (reference, *args), kwargs)  # C code, without a frame between the caller and SciPy
 
 
 def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:

@@ -31,6 +31,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     },
     "scipy.linalg": {
         "trnpy.linalg._eigh": "eigh eigvalsh",
+        "trnpy.linalg._eig": "eig eigvals",
         "trnpy.linalg._cholesky": "cholesky cho_factor cho_solve",
         "trnpy.linalg._lu": "lu lu_factor lu_solve",
         "trnpy.linalg._det": "det",

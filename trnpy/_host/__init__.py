@@ -7,6 +7,7 @@ ROUTES. Such a module must not import a module that makes public functions of ro
 LINALG = "scipy.linalg."
 STACKED = (
     "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "lstsq", "det", "expm", "lu", "solve",
+    "eig", "eigvals",
 )  # fmt: skip
 PRODUCTS = "numpy.matmul", "numpy.dot", "numpy.inner", "numpy.tensordot", "numpy.einsum"
 

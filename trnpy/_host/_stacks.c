@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOT_FINITE = 1, NOT_DEFINITE = 2 };
+enum { NOT_FINITE = 1, NOT_DEFINITE = 2, NOT_CONVERGED = 3 };
 enum { OWN = 20 };   /* rows up to which the loops here are faster than LAPACK's calls (AMD EPYC, both kernels, 2026-11) */
 enum { BLOCK = 32 }; /* columns of getri's workspace */
 enum { DEGREE = 17 };
@@ -68,6 +68,10 @@ static Getrf dgetrf, zgetrf;
 static Getrs dgetrs, zgetrs;
 static Getri dgetri, zgetri;
 static Potrf dpotrf, zpotrf;
+static void (*dgeev)(const char *, const char *, const int *, double *, const int *, double *, double *, double *, const int *,
+                     double *, const int *, double *, const int *, int *);
+static void (*zgeev)(const char *, const char *, const int *, Complex *, const int *, Complex *, Complex *, const int *,
+                     Complex *, const int *, Complex *, const int *, double *, int *);
 
 #define REAL double
 #define T double
@@ -90,7 +94,8 @@ use(PyObject *self, PyObject *capsules)
         void **to;
     } wanted[] = {{"dgetrf", (void **)&dgetrf}, {"zgetrf", (void **)&zgetrf}, {"dgetrs", (void **)&dgetrs},
                   {"zgetrs", (void **)&zgetrs}, {"dgetri", (void **)&dgetri}, {"zgetri", (void **)&zgetri},
-                  {"dpotrf", (void **)&dpotrf}, {"zpotrf", (void **)&zpotrf}};
+                  {"dpotrf", (void **)&dpotrf}, {"zpotrf", (void **)&zpotrf},
+                  {"dgeev", (void **)&dgeev},   {"zgeev", (void **)&zgeev}};
     for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
         PyObject *capsule = PyMapping_GetItemString(capsules, wanted[i].name);
         if (capsule == NULL)
@@ -296,6 +301,9 @@ lu(PyObject *self, PyObject *args)
     return PyLong_FromLong(status);
 }
 
+#include "_stacks_eig.h"
+#include "_integers.h"
+
 /* The scalar product of two vectors, in 16 partial sums that a processor adds in parallel. */
 #define DOT(name, type)                                                                          \
     VERSIONS static void name(const type *a, const type *b, npy_intp k, const int32_t *rows,     \
@@ -353,6 +361,7 @@ dots(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
+    {"multiply", multiply, METH_VARARGS, "multiply(a, b, out)"},
     {"dots", dots, METH_VARARGS, "dots(a, b, rows, columns, out)"},
     {"use", use, METH_O, "Take LAPACK's functions from the capsules of scipy.linalg.cython_lapack."},
     {"det", det, METH_VARARGS, "det(a, out)"},
@@ -361,6 +370,8 @@ static PyMethodDef methods[] = {
     {"expm", expm, METH_VARARGS, "expm(a, out, doubtful)"},
     {"cholesky", cholesky, METH_VARARGS, "cholesky(a, out, lower)"},
     {"lu", lu, METH_VARARGS, "lu(a, p, l, u)"},
+    {"eig", eig, METH_VARARGS, "eig(a, w, left, right)"},
+    {"paired", paired, METH_VARARGS, "paired(v, w, out)"},
     {NULL, NULL, 0, NULL},
 };
 

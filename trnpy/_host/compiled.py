@@ -18,6 +18,7 @@ import numpy as np
 
 from trnpy._base.conventions import uncounted
 from trnpy._engine import lapack
+from trnpy._host.integer import without_lapack
 from trnpy._host.stacks import FIRST, MOST, Result, scipys_inv
 from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import STACK_SIZES
@@ -26,19 +27,20 @@ from trnpy._settings.host_rates import STACK_SIZES
 # rounded down. Both run on one thread at these sizes, so ratios carry over to other machines better than times.
 GAINS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {
-        "cholesky": (40.0, 7.0, 2.0), "det": (7.0, 2.5, 1.2), "expm": (9.0, 1.0, 0.2), "inv": (6.0, 1.6, 1.25),
+        "cholesky": (40.0, 7.0, 2.0), "det": (7.0, 2.5, 1.2), "eig": (5.0, 1.5, 1.05),
+        "eigvals": (5.0, 1.5, 1.05), "expm": (9.0, 1.0, 0.2), "inv": (6.0, 1.6, 1.25),
         "lu": (10.0, 2.0, 1.4), "solve": (6.0, 2.6, 1.4),
     }
 )  # fmt: skip
-NOT_FINITE = "infs or NaNs, or numbers near the ends of the range"
 
 
 @functools.cache
 def loops() -> Any:
     """The compiled loops, which use SciPy's LAPACK; None if not compiled, or if LAPACK's integers are longer."""
+    found = without_lapack()
     try:
-        found = importlib.import_module("trnpy._host._stacks")
-        found.use(importlib.import_module("scipy.linalg.cython_lapack").__pyx_capi__)
+        if found is not None:
+            found.use(importlib.import_module("scipy.linalg.cython_lapack").__pyx_capi__)
     except ImportError:
         return None
     return found
@@ -48,9 +50,17 @@ def _flat(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return a.reshape(-1, *a.shape[-2:]).astype(dtype, copy=False)
 
 
+# Why SciPy computes the stack, by the status of a loop.
+REFUSALS = (
+    "infs or NaNs, or numbers near the ends of the range",
+    "a matrix is not positive definite",
+    "the eigenvalues of a matrix do not converge",
+)
+
+
 def _refused(status: int) -> None:
     if status:
-        raise Unsupported(Reason.VALUE, NOT_FINITE if status == 1 else "a matrix is not positive definite")
+        raise Unsupported(Reason.VALUE, REFUSALS[status - 1])
 
 
 def _marked(run: Callable[[slice, np.ndarray, np.ndarray], int], results: np.ndarray) -> np.ndarray:
@@ -147,8 +157,23 @@ def expm(a: np.ndarray) -> Result:
     return out.reshape(a.shape)
 
 
+def eig(a: np.ndarray, left: bool, right: bool) -> Result:
+    """Eigenvalues (..., n), complex, and the vectors (..., n, n), which are real if all eigenvalues of a stack are."""
+    flat = _flat(a, np.result_type(a, np.float64))
+    w = np.empty(flat.shape[:2], complex)
+    vectors = [np.empty(flat.shape, flat.dtype) if wanted else None for wanted in (left, right)]
+    _refused(loops().eig(flat, w, *vectors))
+    found = [w, *(v for v in vectors if v is not None)]
+    if flat.dtype.kind == "f" and w.imag.any():
+        for i, v in enumerate(found[1:], 1):
+            found[i] = np.empty(v.shape, complex)
+            loops().paired(v, w, found[i])
+    w, *vectors = [x.reshape(*a.shape[:-2], *x.shape[1:]) for x in found]
+    return [w, *(v.swapaxes(-2, -1) for v in vectors)] if vectors else w
+
+
 RUN: Mapping[str, Callable[..., Result]] = MappingProxyType(
-    {"cholesky": cholesky, "det": det, "expm": expm, "inv": inv, "lu": lu, "solve": solve}
+    {"cholesky": cholesky, "det": det, "eig": eig, "eigvals": eig, "expm": expm, "inv": inv, "lu": lu, "solve": solve}
 )
 
 

@@ -61,4 +61,4 @@ def prepare(row: Callable[..., Problem], a: Any, *options: Any, **named: Any) ->
     return replace(problem, route=evd(problem))
 
 
-ROUTES = {"scipy.linalg.eigh": HostRoute(look_eigh, prepare, fixed=stack_routes.one_matrix)}
+ROUTES = {"scipy.linalg.eigh": HostRoute(look_eigh, prepare, fixed=stack_routes.fixed("eigh"))}

@@ -84,4 +84,4 @@ def prepare(row: Callable[..., Problem], a: Any, *options: Any, **named: Any) ->
     return replace(problem, route=of_one(problem))
 
 
-ROUTES = {"scipy.linalg.pinvh": HostRoute(look_pinvh, prepare)}
+ROUTES = {"scipy.linalg.pinvh": HostRoute(look_pinvh, prepare, fixed=stack_routes.fixed("pinvh"))}

@@ -16,6 +16,7 @@ from trnpy._call.decisions import Cost, Problem, Route
 from trnpy._call.host_table import HostRoute, Look
 from trnpy._engine import lapack
 from trnpy._host import compiled, stacks
+from trnpy._report.no_path import SCHUR
 from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg._matrices import real, refuse, tolerance
@@ -62,6 +63,8 @@ STACKED: Mapping[str, Stacked] = {
 COMPILED: Mapping[str, Stacked] = {
     "cholesky": Stacked(64, 128),
     "det": Stacked(480, 96),
+    "eig": Stacked(64, 36),
+    "eigvals": Stacked(64, 36),
     "expm": Stacked(64, 8),
     "inv": Stacked(480, 128),
     "lu": Stacked(320, 96),
@@ -94,7 +97,9 @@ def stacked(name: str) -> Look:
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("A" if name == "expm" else "a")
-        if type(a) is not np.ndarray or a.ndim < 3 or (row := bounds(name)) is None or not row.worth_a_look(a):
+        if type(a) is not np.ndarray or a.ndim < 3 or a.dtype.char not in "dD":
+            return False
+        if (row := bounds(name)) is None or not row.worth_a_look(a):
             return False
         judge = None if own(name) else stacks.SAMPLED.get(name)
         return judge is None or stacks.promising(judge, a)
@@ -102,10 +107,16 @@ def stacked(name: str) -> Look:
     return look
 
 
-def one_matrix(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operand is not a stack: applicability checks read only the elements of stacks."""
-    a = args[0] if args else kwargs.get("a", kwargs.get("A"))
-    return type(a) is np.ndarray and a.ndim < 3
+def fixed(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], bool]:
+    """Whether ``stacked(name)`` reads no elements: only NumPy's functions need a sample of a stack that pays."""
+
+    def reads_none(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        a = args[0] if args else kwargs.get("a", kwargs.get("A"))
+        if type(a) is not np.ndarray or a.ndim < 3 or a.dtype.char not in "dD" or name not in stacks.SAMPLED:
+            return True
+        return own(name) or (row := bounds(name)) is None or not row.worth_a_look(a)
+
+    return reads_none
 
 
 class Call(NamedTuple):
@@ -153,7 +164,8 @@ def stack(call: Call, again: Callable[..., Any]) -> Problem:
         route = Route("a compiled loop", looped, call.result, again=again)
     else:
         route = Route("numpy.linalg over the stack", seconds, call.result, again=again)
-    refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
+    alone = name not in ("eig", "eigvals")  # whether the row has a device path for one matrix
+    refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix") if alone else (Reason.NO_PATH, SCHUR)
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
 
 
@@ -269,6 +281,21 @@ def _det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Call:
     return Call("det", (a,), compiled.det)
 
 
+def _eig(
+    a: Any, b: Any = None, left: Any = False, right: Any = True, overwrite_a: Any = False, overwrite_b: Any = False,
+    check_finite: Any = True, homogeneous_eigvals: Any = False,
+) -> Call:  # fmt: skip
+    refuse(b is not None or homogeneous_eigvals, "stacks with b or homogeneous_eigvals")
+    refuse(not {left, right} <= {0, 1}, f"left={left!r}, right={right!r}")
+    return Call("eig" if left or right else "eigvals", (a,), compiled.eig, (bool(left), bool(right)))
+
+
+def _eigvals(
+    a: Any, b: Any = None, overwrite_a: Any = False, check_finite: Any = True, homogeneous_eigvals: Any = False
+) -> Call:
+    return _eig(a, b, False, False, homogeneous_eigvals=homogeneous_eigvals)
+
+
 def _expm(A: Any) -> Call:
     return Call("expm", (A,), compiled.expm)
 
@@ -294,33 +321,61 @@ def _solve(
 
 ALONE: Mapping[str, Options] = {
     "cholesky": _cholesky, "qr": _qr, "eigvalsh": functools.partial(eigenpairs, eigvals_only=True),
-    "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "lstsq": _lstsq,
+    "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "lstsq": _lstsq, "eig": _eig, "eigvals": _eigvals,
 }  # fmt: skip
 BESIDE: Mapping[str, Options] = {"det": _det, "expm": _expm, "lu": _lu, "solve": _solve}
-_look_stacked_inv = stacked("inv")
+
+# --- Matrices that SciPy would overwrite ------------------------------------------------------------------------------
+
+# SciPy 1.17 ends the process where inv or solve overwrites a symmetric indefinite matrix in Fortran order
+# (https://github.com/scipy/scipy/issues/26045). inv overwrites its own conversions of other dtypes, too. Both leave a
+# matrix in C order as it is. Position of ``overwrite_a`` among the arguments, and whether conversions are overwritten:
+OVERWRITING: Mapping[str, tuple[int, bool]] = {"inv": (1, True), "solve": (3, False)}
+Args, Kwargs = tuple[Any, ...], dict[str, Any]
 
 
-def look_inv(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
-    """A stack, or a matrix in Fortran order that SciPy 1.17 would overwrite: if it is symmetric, SciPy crashes."""
-    a = args[0] if args else kwargs.get("a")
-    if type(a) is np.ndarray and a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1]):
-        converted = a.dtype.char not in "fdFD"
-        overwrites = args[1] if len(args) > 1 else kwargs.get("overwrite_a", False)
-        return _inv_in_c_order if converted or overwrites is not False else False
-    return _look_stacked_inv(args, kwargs)
+def _may_be_overwritten(name: str, a: np.ndarray, args: Args, kwargs: Kwargs) -> bool:
+    """Whether SciPy overwrites the matrix ``a``, or its conversion, if it is in Fortran order."""
+    at, converts = OVERWRITING[name]
+    overwrites = args[at] if len(args) > at else kwargs.get("overwrite_a", False)
+    return overwrites is not False or (converts and a.dtype.char not in "fdFD")
+
+
+def _whole(name: str) -> HostRoute:
+    """The route of stacks, and SciPy's function of a copy in C order for a matrix that it might overwrite."""
+    in_c_order = functools.partial(_in_c_order, name)
+    look_stack, reads_no_stack = stacked(name), fixed(name)
+
+    def look(args: Args, kwargs: Kwargs) -> bool | Callable[..., Any]:
+        a = args[0] if args else kwargs.get("a")
+        if isinstance(a, np.ndarray) and a.ndim == 2:
+            in_rows = abs(a.strides[0]) >= abs(a.strides[1])
+            return False if in_rows or not _may_be_overwritten(name, a, args, kwargs) else in_c_order
+        return look_stack(args, kwargs)
+
+    def reads_none(args: Args, kwargs: Kwargs) -> bool:
+        """Whether the check reads neither elements nor the order of a matrix, which is not part of a cache key."""
+        a = args[0] if args else kwargs.get("a")
+        if isinstance(a, np.ndarray) and a.ndim == 2:
+            return not _may_be_overwritten(name, a, args, kwargs)
+        return reads_no_stack(args, kwargs)
+
+    way, options = (routed, _inv) if name == "inv" else (beside, _solve)
+    return HostRoute(look, way(options), unseen=1, fixed=reads_none)
 
 
 @conventions.uncounted
-def _inv_in_c_order(*args: Any, **kwargs: Any) -> Any:
-    """SciPy's inv of a copy in C order, which it does not overwrite (https://github.com/scipy/scipy/issues/26045)."""
+def _in_c_order(name: str, *args: Any, **kwargs: Any) -> Any:
+    """SciPy's ``name`` of a copy in C order."""
+    function = getattr(lapack, name)
     if args:
-        return lapack.inv(np.ascontiguousarray(args[0]), *args[1:], **kwargs)
-    return lapack.inv(**kwargs | {"a": np.ascontiguousarray(kwargs["a"])})
+        return function(args[0].copy("C"), *args[1:], **kwargs)
+    return function(**kwargs | {"a": kwargs["a"].copy("C")})
 
 
 ROUTES = {
-    f"scipy.linalg.{name}": HostRoute(stacked(name), way(options), fixed=one_matrix)
+    f"scipy.linalg.{name}": HostRoute(stacked(name), way(options), fixed=fixed(name))
     for way, named in ((routed, ALONE), (beside, BESIDE))
     for name, options in named.items()
 }
-ROUTES["scipy.linalg.inv"] = HostRoute(look_inv, routed(_inv), unseen=1)
+ROUTES |= {f"scipy.linalg.{name}": _whole(name) for name in OVERWRITING}

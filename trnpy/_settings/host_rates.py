@@ -27,7 +27,7 @@ Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n
 FLOPS: Mapping[str, float] = {
     "cholesky": 1 / 3, "qr": 8 / 3, "eigh": 9, "eigvalsh": 4 / 3, "inv": 2, "solve": 8 / 3, "svd": 22, "svdvals": 8 / 3,
     "pinv": 22, "pinvh": 11, "lstsq": 22, "sqrtm": 28, "logm": 75, "fractional_matrix_power": 75, "expm": 20,
-    "det": 2 / 3, "lu": 2 / 3,
+    "det": 2 / 3, "lu": 2 / 3, "eig": 25, "eigvals": 10,
 }  # fmt: skip
 
 # Microseconds per matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs with the same result.
@@ -46,7 +46,8 @@ STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 # The same for SciPy's compiled loops, which no gufunc of NumPy can replace (AMD EPYC, 2026-11).
 LOOP_US: Mapping[str, tuple[float, ...]] = {
-    "det": (0.63, 2.0, 19), "expm": (4.5, 11, 156), "lu": (1.5, 5.9, 42), "solve": (1.1, 4.5, 33),
+    "det": (0.63, 2.0, 19), "eig": (18, 60, 1060), "eigvals": (14, 40, 560), "expm": (4.5, 11, 156),
+    "lu": (1.5, 5.9, 42), "solve": (1.1, 4.5, 33),
 }  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
 # Rates of a few cores of a 2024 server (docs/baselines.md#machines: one and two threads of an EPYC). Predictions from
 # them are marked "uncalibrated".
 DEFAULT_CURVES: Mapping[str, Curve] = {
-    "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
+    "matmul": ((16, 5e9), (32, 2e10), (128, 5e10), (512, 8e10), (2048, 1e11)),
     "integer": ((32, 4.5e9), (64, 4e9), (128, 2.3e9), (512, 9e8)),
     "einsum": ((32, 5e9), (512, 8e9)),
     "eigh": ((32, 2.5e9), (128, 1.1e10), (512, 3e10), (2048, 4.5e10)),
