@@ -121,7 +121,8 @@ def test_small_operands_of_small_values(n, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
-def test_small_operands_of_large_values_are_numpys(dtype):
+def test_small_operands_of_large_values_are_numpys_without_the_compiled_loop(dtype, monkeypatch):
+    monkeypatch.setattr(integer, "without_lapack", lambda: None)
     rng = np.random.default_rng(0)
     a, b = operand((64, 64), dtype, rng), operand((64, 64), dtype, rng)
     hidden = operand((64, 64), dtype, rng, 6)
@@ -163,3 +164,50 @@ def test_half_products_complain_as_numpys_do(name, values, n):
             assert ours == theirs
         else:  # sums in another order
             np.testing.assert_allclose(ours, theirs, rtol=2 * np.finfo(np.float16).eps, atol=1e-7)
+
+
+# --- The compiled loop ------------------------------------------------------------------------------------------------
+
+compiled = pytest.mark.skipif(integer.without_lapack() is None, reason="the loop is not compiled here")
+
+
+def unsigned(shape, rng):
+    return rng.integers(0, 2**64, shape, dtype=np.uint64, endpoint=False)
+
+
+@compiled
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (4, 8, 8), (5, 9, 17), (9, 513, 8), (2, 1025, 30), (40, 1, 3)])
+def test_the_compiled_loop_is_numpys_bit_for_bit(shape):
+    m, k, n = shape
+    rng = np.random.default_rng(shape)
+    a, b, c = unsigned((m, k), rng), unsigned((k, n), rng), np.empty((m, n), np.uint64)
+    integer.without_lapack().multiply(a, b, c)
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@compiled
+def test_the_compiled_loop_refuses_other_arrays():
+    multiply, a = integer.without_lapack().multiply, np.ones((4, 4), np.uint64)
+    for args in (
+        (a[:, :3], a, a), (a.view(np.int64), a, a), (a, a.T[::-1], a), (a, a, a[:2]), (a, a, a[:, 0]),
+        (a[:, :0].copy(), a[:0].copy(), a.copy()),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="in C order"):
+            multiply(*args)
+    locked = a.copy()
+    locked.flags.writeable = False
+    with pytest.raises(ValueError, match="in C order"):
+        multiply(a, a, locked)
+
+
+@compiled
+@pytest.mark.parametrize("name", ["matmul", "dot", "inner"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "int8"])
+@pytest.mark.parametrize("order", ["C", "F", "reversed"])
+def test_small_matrices_are_multiplied_unread(name, dtype, order):
+    rng = np.random.default_rng(0)
+    laid = {"C": np.ascontiguousarray, "F": np.asfortranarray, "reversed": lambda a: a[::-1, ::-1]}[order]
+    a, b = laid(operand((40, 40), dtype, rng)), laid(operand((40, 40), dtype, rng))
+    ours, theirs = routed(lambda: getattr(trnpy, name)(a, b)), getattr(np, name)(a, b)
+    assert (ours.dtype, ours.strides, ours.flags.owndata) == (theirs.dtype, theirs.strides, theirs.flags.owndata)
+    np.testing.assert_array_equal(ours, theirs)

@@ -117,8 +117,8 @@ with_argument(uint64_t hash, PyObject *a)
     if (PyArray_CheckExact(a)) {
         PyArrayObject *array = (PyArrayObject *)a;
         int number = PyArray_TYPE(array);
-        if (number == NPY_BOOL || number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
-            return 0; /* some applicability checks read the values of bools */
+        if (number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
+            return 0;
         }
         if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || number < NPY_FLOAT)) {
             return 0; /* its values may be an option, such as the axes of tensordot */
@@ -136,6 +136,13 @@ with_argument(uint64_t hash, PyObject *a)
     return a == Py_None || PyBool_Check(a) ? mixed(hash, (uint64_t)(uintptr_t)a) | 1 : 0;
 }
 
+/* `hash` changed if an array is given twice in a row: a product with itself may be computed in another way. */
+static uint64_t
+with_identity(uint64_t hash, PyObject *before, PyObject *a)
+{
+    return before == a && PyArray_CheckExact(a) ? mixed(hash, 1) | 1 : hash;
+}
+
 /* The hash of a cache key; 0 if there is none. An array passed by keyword may be an output or not, call by call. */
 static uint64_t
 hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
@@ -143,6 +150,9 @@ hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
     uint64_t hash = (uint64_t)positional + 1;
     for (Py_ssize_t i = 0; hash != 0 && i < positional; i++) {
         hash = with_argument(hash, args[i]);
+        if (hash != 0 && i > 0) {
+            hash = with_identity(hash, args[i - 1], args[i]);
+        }
     }
     for (Py_ssize_t i = 0; hash != 0 && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *value = args[positional + i];
@@ -158,6 +168,9 @@ hash_of_call(PyObject *args, PyObject *kwargs)
     uint64_t hash = (uint64_t)PyTuple_GET_SIZE(args) + 1;
     for (Py_ssize_t i = 0; hash != 0 && i < PyTuple_GET_SIZE(args); i++) {
         hash = with_argument(hash, PyTuple_GET_ITEM(args, i));
+        if (hash != 0 && i > 0) {
+            hash = with_identity(hash, PyTuple_GET_ITEM(args, i - 1), PyTuple_GET_ITEM(args, i));
+        }
     }
     PyObject *name, *value;
     for (Py_ssize_t at = 0; hash != 0 && PyDict_Next(kwargs, &at, &name, &value);) {

@@ -29,11 +29,12 @@ class Limits(NamedTuple):
 
 UNSEEN = area(63, least=0)  # no row has a CPU fast path for operands of at most this many elements in total
 PRODUCTS = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
-_MATRICES = Limits(PRODUCTS, volume(1_000_000), blas=True)
-# Limits that must be known before a row is loaded. A loop of einsum of the given size takes 15 us.
+_MATRICES = Limits(PRODUCTS, volume(600_000), blas=True)
+# Limits that must be known before a row is loaded. Loops of the given sizes take 10 us over integer matrices and 5 us in
+# einsum of square matrices, but 100 us if no label is in two operands.
 LIMITS: Mapping[str, Limits] = MappingProxyType(
     {f"numpy.{name}": _MATRICES for name in ("matmul", "dot", "inner", "tensordot")}
-    | {"numpy.einsum": Limits(PRODUCTS, volume(400_000))}
+    | {"numpy.einsum": Limits(PRODUCTS, volume(90_000))}
 )
 # ``a @ b`` also calls this ufunc. If trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"

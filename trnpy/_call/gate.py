@@ -395,13 +395,18 @@ class Kinds:
 
     def _known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
         self._settle(state)
-        return self.kinds.get(kind_of(args, kwargs))
+        return self.kinds.get((kind_of(args, kwargs), _twice(args)))
 
     def _remember(self, state: State, function: Any, tag: Any, args: Args, kwargs: Kwargs) -> None:
         self._settle(state)
         kind = kind_of(args, kwargs)
-        if kind is not None and not any(type(a) is np.ndarray and a.dtype.char == "?" for a in args):
-            self.kinds[kind] = function, tag
+        if kind is not None:
+            self.kinds[kind, _twice(args)] = function, tag
+
+
+def _twice(args: Args) -> tuple[int, ...]:
+    """Positions of arrays that are given twice in a row."""
+    return tuple([i for i, (a, b) in enumerate(itertools.pairwise(args)) if a is b and type(a) is np.ndarray])
 
 
 def is_excluded(here: Any, frame: FrameType | None) -> bool:

@@ -27,8 +27,8 @@ class HostRoute:
     unseen: int = UNSEEN
     # Returns a function with the original's result and less overhead for the given arguments; None if there is none.
     direct: Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None] | None = None
-    # Whether ``look`` reads only dtypes, shapes and options of such arguments. Its result is then the same for all
-    # calls with one cache key. Calls with boolean arrays are checked each time.
+    # Whether ``look`` reads only dtypes, shapes and options of such arguments, and whether an array is given twice in
+    # a row. Its result is then the same for all calls with one cache key.
     fixed: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: False
 
 

@@ -16,10 +16,13 @@ from trnpy._call.decisions import Problem
 from trnpy._call.fast_path import LIMITS
 from trnpy._call.guards import c_einsum
 from trnpy._call.host_table import HostRoute
-from trnpy._einsum.grammar import WITHOUT_BLAS
+from trnpy._einsum import grammar
+from trnpy._einsum.grammar import WITHOUT_BLAS, Shapes
+from trnpy._einsum.plan import GREEDY, plan
 from trnpy._einsum.product import extent
 from trnpy._host import integer, pairwise
 from trnpy._host.pairwise import SMALL
+from trnpy._report.reasons import Unsupported
 from trnpy._settings.host_rates import HostRates
 
 if TYPE_CHECKING:
@@ -32,8 +35,6 @@ _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, 
 EXACT = frozenset(WITHOUT_BLAS)
 MATRIX_S = 0.15e-6  # overhead of each BLAS call that NumPy's matmul makes for a stack
 INTEGER_SMALL = LIMITS["numpy.matmul"].product  # of the operands' sizes, up to which no route is considered
-# Share of true pairs of bools above which no route is considered: NumPy's loop then stops at the 32nd pair on average.
-DENSE = 1 / 32
 
 
 def _without_blas(a: Any, b: Any) -> bool:
@@ -47,7 +48,19 @@ def _without_blas(a: Any, b: Any) -> bool:
         return False
     if b.dtype.char != "?" or a.dtype.char != "?":
         return a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or integer.promising(a, b)
-    return integer.share(a) * integer.share(b) <= DENSE
+    return integer.loops_long(a, b, terms)
+
+
+def _look_matrices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """``_look`` for two matrices of integers without reading them, because the compiled loop multiplies all values."""
+    if len(args) < 2 or not _in_c(args):
+        return _look(args, kwargs)
+    a, b = args[:2]
+    return bool(a.size * b.size > integer.COMPILED_LEAST * a.shape[1])
+
+
+def _in_c(args: tuple[Any, ...]) -> bool:
+    return type(args[0]) is type(args[1]) is ndarray and integer.in_c(args[0], args[1])
 
 
 def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -148,13 +161,35 @@ def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return b.ndim == 0 or a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * max(b.shape))
 
 
+def _fixed_matrices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return (len(args) > 1 and _in_c(args)) or _fixed(args, kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _only_looped(subscripts: str, shapes: Shapes) -> bool:
+    """Whether NumPy's loop computes this contraction of two operands of integers, whatever their values are."""
+    try:
+        inputs, output, _ = grammar.parse((subscripts, *[np.broadcast_to(0, shape) for shape in shapes]))
+        found = plan(inputs, output, shapes, GREEDY)
+    except (Unsupported, ValueError):
+        return True
+    return not found.steps or found.steps[0].loops or not pairwise.one_product(found)
+
+
+def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    plain = len(args) == 3 and type(args[0]) is str and type(args[1]) is type(args[2]) is ndarray
+    return _fixed(args, kwargs) or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
+
+
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), fixed=_fixed)
+        f"numpy.{name}": HostRoute(
+            _look_matrices, functools.partial(_product, product=product), fixed=_fixed_matrices
+        )
         for name, product in _PRODUCTS.items()
     },
     "numpy.tensordot": HostRoute(_look, _of_tensordot, fixed=_fixed),
-    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, direct=_direct_einsum, fixed=_fixed),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, direct=_direct_einsum, fixed=_fixed_einsum),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,19 +26,49 @@ CONVERSIONS = 1  # passes over memory for each digit: splitting, conversion and 
 
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k terms
 
+# Seconds of a multiply-add of the compiled loop with AVX2; with AVX-512 a third, without both the double. NumPy's loop
+# takes 0.4 ns at 64 x 64 and 0.6 ns at 400 x 400 (AMD EPYC, 2026-11-28).
+TERM_S = 0.15e-9
+COMPILED_LEAST = volume(25_000)  # multiply-adds, 10 us of NumPy's loop, from which the compiled loop is called
+UNREAD = volume(64**3)  # multiply-adds up to which it is faster than reading the operands for their largest elements
+TURNED: Mapping[Any, bool] = {np.matmul: False, np.dot: False, np.inner: True}  # whether the second factor is turned
+
 SIGNIFICAND = 53  # of float64: integer sums below 2^53 are exact in any order
 SINGLE_SIGNIFICAND = 24  # of float32
 
-# Multiply-adds: 50 us of NumPy's loop over integers, 100 us over float16, at least twice the cost of choosing a route.
-# A loop over bools does ten times as many in that time (AMD EPYC, 2026-11).
+# Multiply-adds: 50 us of NumPy's loop over integers, 100 us over float16 and bools, at least twice the cost of choosing
+# a route (AMD EPYC, 2026-11).
 LEAST_OF_INTEGERS = volume(100_000)
 LONG = volume(27_000_000)  # multiply-adds from which full-range int64 products pay: gain 1.2 at 300 rows, 1.5 at 400
-LEAST: Mapping[str, int] = {"e": volume(30_000), "?": volume(1_000_000)}
+LEAST: Mapping[str, int] = {"e": volume(30_000), "?": volume(300_000)}
 
 
 def least(dtype: np.dtype) -> int:
     """Multiply-adds of ``dtype`` from which NumPy's loop takes longer than choosing a route."""
     return LEAST.get(dtype.char, LEAST_OF_INTEGERS)
+
+
+@functools.cache
+def without_lapack() -> Any:
+    """The compiled part; None without a C compiler. Its functions of integers need no SciPy."""
+    try:
+        return importlib.import_module("trnpy._host._stacks")
+    except ImportError:
+        return None
+
+
+def in_c(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the compiled loop multiplies ``a`` and ``b``, if they are given to one of ``TURNED``."""
+    return a.ndim == b.ndim == 2 and a.dtype.kind in "iu" and b.dtype.kind in "iu" and without_lapack() is not None
+
+
+def _in_c(product: Product, a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The matrix product modulo the width of ``dtype``, of matrices for which ``in_c`` holds."""
+    b = b.T if TURNED[product] else b
+    left, right = (x.astype(np.int64, "C", copy=False).view(np.uint64) for x in (a, b))
+    c = np.empty((len(a), b.shape[1]), dtype if dtype.itemsize == 8 else np.int64)
+    without_lapack().multiply(left, right, c.view(np.uint64))
+    return c.astype(dtype, copy=False)
 
 
 def promising(a: np.ndarray, b: np.ndarray) -> bool:
@@ -60,10 +92,15 @@ def route(problem: Contraction, product: Product) -> Route:
     k, elements = p.terms, math.prod(p.shape())
     size = sum(a.size for a in arrays) + elements
     whole = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
+    real = np.dtype(np.float32 if dtype.kind == "b" else np.float64)
+    looped = product in TURNED and in_c(*arrays)
 
     def by(count: int, rates: HostRates) -> float:
-        converted = 8.0 * count * size * CONVERSIONS / rates.copy_bytes_per_s
-        return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
+        if looped:
+            copied = 4.0 * sum(a.size for a in arrays if a.dtype.itemsize < 8 or not a.flags.c_contiguous)
+            return TERM_S * elements * k + copied / rates.copy_bytes_per_s + ROUTE_S
+        converted = float(real.itemsize) * count * size * CONVERSIONS / rates.copy_bytes_per_s
+        return count * rates.seconds("matmul", cost.n, cost.flops, real) + converted + ROUTE_S
 
     def pays(count: int, rates: HostRates) -> bool:
         return by(count, rates) * HYSTERESIS <= cost.host_s(rates, dtype)
@@ -119,15 +156,20 @@ def passes(bits: int, k: int) -> int:
 def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtype) -> np.ndarray:
     """``product(a, b)`` of integers or bools, sums of k terms, wrapped to ``dtype`` like NumPy's own loops.
 
-    If no sum can reach 2^53 (2^24), one float64 (float32) product suffices. Otherwise the operands are split into
-    digits, which are multiplied modulo the width of ``dtype``.
+    If no sum can reach 2^53 (2^24), one float64 (float32) product suffices. Otherwise the compiled loop multiplies two
+    matrices; other operands are split into digits, which are multiplied modulo the width of ``dtype``.
     """
     if dtype.kind == "b":
         return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
+    looped = product in TURNED and in_c(a, b)
+    if looped and a.size * b.size <= UNREAD * k:
+        return _in_c(product, a, b, dtype)
     largest = largest_sum(a, b, k)
     if largest < 2**SIGNIFICAND:
         real = np.float32 if largest < 2**SINGLE_SIGNIFICAND else np.float64
         return np.asarray(product(a.astype(real), b.astype(real))).astype(np.int64).astype(dtype)
+    if looped:
+        return _in_c(product, a, b, dtype)
     bits, w = 8 * dtype.itemsize, digit_bits(k)
     left, right = (_digits(m.astype(dtype), w, bits) for m in (a, b))
     total = None
@@ -141,18 +183,28 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     return total.astype(dtype)
 
 
-# Seconds of NumPy's loop over bools, per element of the result and per pair that it reads (AMD EPYC, 2026-11).
-ELEMENT_S, PAIR_S = 6e-9, 0.3e-9
+# Seconds of NumPy's loop over bools: per element of the result, per pair that it reads, and per element at whose end
+# the processor does not expect the loop to end (AMD EPYC, 2026-11-28: within a factor of 2 for 3 to 1000 terms).
+ELEMENT_S, PAIR_S, SURPRISE_S = 1e-9, 0.28e-9, 8e-9
+# Seconds of a product in float32 for the same, per element and per term: of 700 x 700, and half of those of thin ones.
+REAL_ELEMENT_S, REAL_TERM_S = 0.2e-9, 0.02e-9
 SAMPLE = 2**12  # elements read to estimate the share of true elements
 
 
 def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
     """Predicted seconds of NumPy's product of bools: ``elements`` sums of k terms, each up to its first true term.
 
-    If a share p of a and q of b is true, a pair is true after 1 / (p q) terms on average.
+    A loop that ends in the middle costs more than its pairs, unless nearly every first pair is true.
     """
-    both = share(a) * share(b)
-    return elements * (ELEMENT_S + PAIR_S * (min(k, 1 / both) if both else k))
+    both = share(a) * share(b)  # the probability that a pair is true
+    ends = 1 - (1 - both) ** k
+    return elements * (ELEMENT_S + PAIR_S * (ends / both if both else k) + SURPRISE_S * ends * (1 - both))
+
+
+def loops_long(a: np.ndarray, b: np.ndarray, k: int) -> bool:
+    """Whether NumPy's product of bools with sums of k terms takes longer than a product in float32."""
+    elements = a.size * b.size // k**2
+    return any_s(a, b, k, elements) > HYSTERESIS * elements * (REAL_ELEMENT_S + REAL_TERM_S * k)
 
 
 def share(a: np.ndarray) -> float:

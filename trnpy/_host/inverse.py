@@ -115,9 +115,11 @@ def prepare(row: Callable[..., Problem], a: Any) -> Problem:
 
 
 def _too_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the applicability check reads no elements: for one matrix that is too small for every route."""
+    """Whether the applicability check reads no elements: a stack, or a matrix that is too small for every route."""
     a = args[0] if args else kwargs.get("a")
-    return type(a) is np.ndarray and a.ndim == 2 and len(a) < min(INVERSE_LEAST, FACTORS_LEAST)
+    if type(a) is not np.ndarray or a.ndim != 2 or a.dtype.char not in "dD":
+        return True
+    return len(a) < min(INVERSE_LEAST, FACTORS_LEAST)
 
 
 # The applicability check is skipped for far fewer elements than a matrix of INVERSE_LEAST rows has.

@@ -177,4 +177,15 @@ def _prepare(name: str, row: Callable[..., Problem], *args: Any, **kwargs: Any) 
     return routed
 
 
-ROUTES = {f"scipy.linalg.{name}": HostRoute(positive(name), functools.partial(_prepare, name)) for name in FUNCTIONS}
+def _too_small(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the applicability check reads no elements."""
+    a = args[0] if args else kwargs.get("A")
+    return type(a) is np.ndarray and (a.ndim < 2 or a.shape[-1] < FUNCTIONS[name].least)
+
+
+ROUTES = {
+    f"scipy.linalg.{name}": HostRoute(
+        positive(name), functools.partial(_prepare, name), fixed=functools.partial(_too_small, name)
+    )
+    for name in FUNCTIONS
+}

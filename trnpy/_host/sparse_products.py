@@ -23,26 +23,29 @@ from trnpy._settings.tile import area, length, volume
 ROUTE_S, PRODUCT_S, CALL_S, PATTERN_S = 30e-6, 6e-6, 0.6e-6, 100e-6
 DENSE_LEAST = area(1024)  # elements of X below which no other property is checked
 LEAST_COLUMNS = length(8)  # of X, below which BLAS has too few operations for each element that it reads
-BLOCK_LEAST = volume(1_000_000)  # multiply-adds (400 us of SciPy's loop) below which a route is not considered
+BLOCK_LEAST = volume(400_000)  # multiply-adds (130 us of SciPy's loop) below which a route is not considered
 PAIRS_LEAST = volume(2_500_000)  # the same for two sparse matrices, whose product also needs a pattern: 1 ms
 BLOCK_WORK = volume(2**11)  # multiply-adds of a block with X up to which SciPy's loop is faster
 PAIR_WORK = volume(2**12)  # of two blocks: the route has 0.8 to 1.0 times the loop's speed at 14 x 14, 1.1 at 16 x 16
 COMPRESSED_LEAST = volume(4_000_000)  # for CSR and CSC, most of which have no route: 1 ms, 100 times the check
 ROW_LEAST = length(16)  # mean stored elements a row from which rows that share columns are searched
 IN_CACHE = 128  # least order of a product whose measured speed is that of BLAS, not of NumPy's call
+# Bytes of X and the result that stay in a cache; rows are gathered and added so many times faster there.
+NEAR_BYTES, NEAR = 2**22, 4.0
 GROUP_LEAST = length(8, least=2)  # rows that share columns from which they get a product of their own
 
 
 def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a product may have a route. The check takes nanoseconds, or microseconds if SciPy takes a millisecond."""
     a, x = args
+    real = 4 if a.dtype.kind == "c" else 1
     if type(x) is np.ndarray:
         if x.size < DENSE_LEAST or x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
             return False
         if a.format == "bsr":
             r, c = a.blocksize
-            return bool(r * c * x.shape[1] > BLOCK_WORK and a.data.size * x.shape[1] >= BLOCK_LEAST)
-        if a.format not in ("csr", "csc") or a.ndim != 2 or a.data.size * x.shape[1] < COMPRESSED_LEAST:
+            return bool(r * c * x.shape[1] > BLOCK_WORK and real * a.data.size * x.shape[1] >= BLOCK_LEAST)
+        if a.format not in ("csr", "csc") or a.ndim != 2 or real * a.data.size * x.shape[1] < COMPRESSED_LEAST:
             return False
         return _rows_may_group(a)
     if a.format != "bsr" or getattr(x, "format", "") != "bsr":
@@ -132,7 +135,8 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
     # If columns are not consecutive, X is gathered. For CSC the result is added to and, if rows are not consecutive,
     # scattered at half that speed (screened cluster of benchmarks/sparse). The columns of all rows are compared.
     touched = spread if a.format == "csr" else 3 * length + 3 * spread
-    moved: float = 2 * touched * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
+    near = NEAR if (a.shape[0] + a.shape[1]) * m * a.dtype.itemsize <= NEAR_BYTES else 1.0
+    moved: float = 2 * touched * m * a.dtype.itemsize / near + 3 * every * a.indices.itemsize
 
     def seconds(rates: HostRates) -> float:
         left = rates.seconds("csr", m, 2.0 * real * rest * m, a.dtype) + PRODUCT_S * 4 * len(alike.stretches())
