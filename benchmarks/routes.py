@@ -15,6 +15,7 @@ import functools
 import random
 import statistics
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -30,8 +31,8 @@ from trnpy._settings.host_rates import current_rates
 
 LEAST, MISSED = 0.95, 1.3
 FROM_S = 100e-6  # as in host-path: `overhead` has shorter calls
-LONGEST_S = 0.3  # longer calls would take most of the time of a run
-ROW_S, AGAIN = 0.12, (0.4, 0.8, 1.6)  # seconds of a pair of calls; of the repetitions before a failure counts
+LONGEST_S = 0.1  # longer calls would take most of the time of a run
+ROW_S, AGAIN = 0.05, (0.3, 0.6, 1.2)  # seconds of a pair of calls; of the repetitions before a failure counts
 
 
 class Row(NamedTuple):
@@ -94,14 +95,18 @@ def agree(a: Any, b: Any) -> bool:
 def measured(call: Call) -> Row | None:
     """The row of a call; None if it is too short or too long, or raises."""
     try:
+        start = time.thread_time()
+        theirs = call.original()
+        if time.thread_time() - start > 2 * LONGEST_S:
+            return None
         route, predicted, others = decided(call)
-        mine, theirs = call.ours(), call.original()
+        mine = call.ours()
     except (np.linalg.LinAlgError, ValueError, TypeError):
         return None
     if call.family in ("einsum", "products", "lists") and not agree(mine, theirs):
         sys.exit(f"no figures: {call.what}: {type(mine)} for {type(theirs)}")
-    found = paired(call.original, call.ours, ROW_S)
-    if not FROM_S <= found[0] <= LONGEST_S:
+    found = paired(call.original, call.ours, ROW_S, FROM_S)
+    if found is None or found[0] > LONGEST_S:
         return None
     seconds, ratio = found
     for row_s in AGAIN:
