@@ -161,15 +161,14 @@ def eig(a: np.ndarray, left: bool, right: bool) -> Result:
     """Eigenvalues (..., n), complex, and the vectors (..., n, n), which are real if all eigenvalues of a stack are."""
     flat = _flat(a, np.result_type(a, np.float64))
     w = np.empty(flat.shape[:2], complex)
-    vectors = [np.empty(flat.shape, flat.dtype) if wanted else None for wanted in (left, right)]
-    _refused(loops().eig(flat, w, *vectors))
-    found = [w, *(v for v in vectors if v is not None)]
+    vectors = {name: np.empty(flat.shape, flat.dtype) for name, wanted in (("l", left), ("r", right)) if wanted}
+    _refused(loops().eig(flat, w, vectors.get("l"), vectors.get("r")))
     if flat.dtype.kind == "f" and w.imag.any():
-        for i, v in enumerate(found[1:], 1):
-            found[i] = np.empty(v.shape, complex)
-            loops().paired(v, w, found[i])
-    w, *vectors = [x.reshape(*a.shape[:-2], *x.shape[1:]) for x in found]
-    return [w, *(v.swapaxes(-2, -1) for v in vectors)] if vectors else w
+        for name, v in vectors.items():
+            vectors[name] = np.empty(v.shape, complex)
+            loops().paired(v, w, vectors[name])
+    values = w.reshape(*a.shape[:-2], w.shape[-1])
+    return [values, *(v.reshape(a.shape).swapaxes(-2, -1) for v in vectors.values())] if vectors else values
 
 
 RUN: Mapping[str, Callable[..., Result]] = MappingProxyType(

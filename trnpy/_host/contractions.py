@@ -183,9 +183,7 @@ def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(
-            _look_matrices, functools.partial(_product, product=product), fixed=_fixed_matrices
-        )
+        f"numpy.{name}": HostRoute(_look_matrices, functools.partial(_product, product=product), fixed=_fixed_matrices)
         for name, product in _PRODUCTS.items()
     },
     "numpy.tensordot": HostRoute(_look, _of_tensordot, fixed=_fixed),

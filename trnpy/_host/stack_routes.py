@@ -22,6 +22,8 @@ from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg._matrices import real, refuse, tolerance
 
 Prepare = Callable[..., Problem]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 ROUTE_S = 10e-6  # overhead of the decision and of the route's checks, measured on 4 x 4 calls (benchmarks/linalg)
 
@@ -331,7 +333,6 @@ BESIDE: Mapping[str, Options] = {"det": _det, "expm": _expm, "lu": _lu, "solve":
 # (https://github.com/scipy/scipy/issues/26045). inv overwrites its own conversions of other dtypes, too. Both leave a
 # matrix in C order as it is. Position of ``overwrite_a`` among the arguments, and whether conversions are overwritten:
 OVERWRITING: Mapping[str, tuple[int, bool]] = {"inv": (1, True), "solve": (3, False)}
-Args, Kwargs = tuple[Any, ...], dict[str, Any]
 
 
 def _may_be_overwritten(name: str, a: np.ndarray, args: Args, kwargs: Kwargs) -> bool:
