@@ -167,7 +167,7 @@ def eig(a: np.ndarray, left: bool, right: bool) -> Result:
         for name, v in vectors.items():
             vectors[name] = np.empty(v.shape, complex)
             loops().paired(v, w, vectors[name])
-    values = w.reshape(*a.shape[:-2], w.shape[-1])
+    values = w.reshape(a.shape[:-1])
     return [values, *(v.reshape(a.shape).swapaxes(-2, -1) for v in vectors.values())] if vectors else values
 
 
