@@ -16,7 +16,7 @@ def pages():
     return [p for p in found if outputs.blocks(p.read_text())]
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT / "docs").with_suffix("")))
 def test_examples_of_a_page_run(page, tmp_path):
     text = page.read_text()
     printed = outputs.run(text, tmp_path)
