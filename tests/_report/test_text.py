@@ -11,7 +11,7 @@ from trnpy._report.ledger import Ledger, print_report
 from trnpy._report.text import plain
 
 GOLDEN = """\
-trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (measured)
+trnpy: 10.0 s, of which 5.50 s in 1,503 calls of 3 accelerated functions (measured; 55% of the processor time)
 trnpy: one core of a trn2 would make this run 1.22 to 1.42 times faster: 7.03 s to 8.17 s instead of 10.0 s (modelled; 1 of 1,503 calls)
 
 by function

@@ -126,10 +126,9 @@ def comparison(w: WhatIf) -> str:
 
 def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
     """Four figures: run time, share of accelerated functions, number of their calls, calls for a device."""
-    share = w.accelerated_s / w.elapsed_s if w.elapsed_s else 0.0
     figures = (
         (duration(w.elapsed_s), "run time, measured"),
-        (f"{share:.0%}", "of it in accelerated functions, measured"),
+        (f"{w.share:.0%}", "of the processor time in accelerated functions, measured"),
         (f"{w.calls:,}", f"calls of {several(len({t.op for t in tallies}), 'function')}"),
         (f"{w.taken:,}", f"calls the {w.machine} took")
         if w.taken

@@ -58,15 +58,14 @@ def estimates(tallies: list[Tally]) -> str:
 def sentences(ledger: Run) -> list[str]:
     """The sentences above the tables: the share of the run, the prediction, use of devices, failures."""
     what_if, tallies = predicted(ledger), ledger.tallies
-    share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     ranks, beyond = larger_of(ledger)[:2]
     if not what_if.calls:
         nothing = NOTHING_CALLED if ledger.elapsed_s else NOTHING_RECORDED
         return [*ranks, *past_patch(ledger)] or [nothing]
     functions = several(len({t.op for t in tallies}), "accelerated function")
     said = [
-        f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
-        f"{several(what_if.calls, 'call')} of {functions} (measured)",
+        f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} in "
+        f"{several(what_if.calls, 'call')} of {functions} (measured; {what_if.share:.0%} of the processor time)",
         *ranks,
         str(what_if),
         *beyond,

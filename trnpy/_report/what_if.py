@@ -43,6 +43,7 @@ class WhatIf:
     unmodelled_s: float  # measured
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
     unclear_s: float = 0.0  # savings that are not counted, because measured and predicted times differ too much
+    share: float = 0.0  # of the processor time, in accelerated functions
     waited_s: float = 0.0  # the part of elapsed_s in which the program waited for a processor
 
     @property
@@ -146,6 +147,7 @@ def predicted(ledger: Run) -> WhatIf:
         unmodelled_s=covered_s * sum(t.unmodelled_s for t in tallies) / measured_s,
         host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
         unclear_s=covered_s * sum(t.unclear_s for t in tallies) / measured_s,
+        share=min(ledger.accelerated_cpu_s / ledger.cpu_s, 1.0) if ledger.cpu_s else 0.0,
         waited_s=0.0 if taken else min(ledger.waited_s, rest_s + covered_s),
     )
 
