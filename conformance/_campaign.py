@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from conformance._covering import covering, stored
+from conformance._covering import Maps, covering
 from conformance._draw import Mutation, draw
 from conformance._equivalent import EQUIVALENT
 
@@ -21,7 +25,11 @@ ROOT = Path(__file__).parents[1]
 AREAS = ("_host", "_engine", "_einsum", "linalg", "sparse", "dist", "xp", "chem", "_patch", "_report", "_call")
 # Tests of no single area: of all rows, of the call path and of documented behaviour.
 COMMON = ("parity", "test_bad_input.py", "test_flags.py", "test_call_path.py", "test_namespaces.py", "test_pools.py")
-SECONDS = 300.0  # of tests for one mutation, and of waiting for one that hangs
+SECONDS = 300.0  # of processor time of the tests for one mutation
+START_S = 20.0  # of processor time, in which pytest imports what the tests need
+SLOWER = 5.0  # times the processor time of the tests without a mutation, after which they count as endless
+WAITING = 10.0  # seconds for each second of processor time, after which tests that wait count as endless
+TIMEOUT = "timeout"
 SURVIVED = 8  # exit code if a mutation survives
 SPEED = "speed: "  # begins the reason of a mutation that changes no result, only the time
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", ".hypothesis", "*.egg-info", ".nox")
@@ -35,7 +43,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--random", type=int, required=True, metavar="N", help="how many mutations")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: 0)")
     p.add_argument("--area", default=",".join(AREAS), help="folders of the package, with commas (default: %(default)s)")
-    p.add_argument("--seconds", type=float, default=SECONDS, help="of tests for one mutation (default: %(default)g)")
+    p.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help="of tests for one mutation, processor time (default: %(default)g)",
+    )
     p.add_argument("--list", action="store_true", help="print the mutations and run nothing")
     p.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     p.add_argument("--package", default="trnpy", help=argparse.SUPPRESS)
@@ -54,13 +67,14 @@ def main(arguments: list[str], equivalent: Mapping[str, str] = EQUIVALENT) -> in
     if options.list:
         print(*[f"{mutation.kind}: {mutation.name}" for mutation in drawn], sep="\n")
         return 0
-    maps = stored(root, options.package, tests_of(root, areas), options.cache or _cache())
+    maps = Maps(root, options.package, options.cache or _cache())
     outcomes = Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(root, copy, ignore=NOT_COPIED)
         for i, mutation in enumerate(drawn, 1):
-            outcome, detail = judged(mutation, copy, maps, root, options.seconds, equivalent)
+            groups = tests_of(root, areas, mutation.file)
+            outcome, detail = judged(mutation, copy, maps, groups, options.seconds, equivalent)
             outcomes[outcome] += 1
             print(f"{i} {outcome.upper() if outcome == 'survived' else outcome}: {mutation.kind}: {mutation.name}")
             print(f"    line {mutation.line}: {detail}", flush=True)
@@ -71,53 +85,94 @@ def main(arguments: list[str], equivalent: Mapping[str, str] = EQUIVALENT) -> in
     return SURVIVED if outcomes["survived"] else 0
 
 
-def tests_of(root: Path, areas: list[str]) -> list[Path]:
-    """The files of tests that may execute code of these areas."""
-    folders = [root / "tests" / name for name in (*areas, *COMMON)]
+def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
+    """The files of tests that may execute code of ``file``, in the order in which they are tried.
+
+    First the tests of its module, then those of its folder, then those of the other areas and of the whole.
+    """
+    area = next((name for name in areas if f"/{name}/" in f"/{file}"), "")
+    stem = Path(file).stem.strip("_")
+    folders = [root / "tests" / name for name in (area, *areas, *COMMON) if name]
     files = [path for folder in folders for path in sorted(folder.rglob("test_*.py")) if folder.is_dir()]
-    return list(dict.fromkeys([*files, *(path for path in folders if path.is_file())]))
+    files = list(dict.fromkeys([*files, *(path for path in folders if path.is_file())]))
+    own = [
+        path for path in files if path.stem.startswith(f"test_{stem}") and path.is_relative_to(root / "tests" / area)
+    ]
+    near = [path for path in files if path not in own and area and path.is_relative_to(root / "tests" / area)]
+    return [group for group in (own, near, [path for path in files if path not in (*own, *near)]) if group]
 
 
 def judged(
-    mutation: Mutation, copy: Path, maps: list[dict], root: Path, seconds: float, equivalent: Mapping[str, str]
+    mutation: Mutation, copy: Path, maps: Maps, groups: list[list[Path]], seconds: float, equivalent: Mapping[str, str]
 ) -> tuple[str, str]:
     """What became of a mutation, planted in ``copy``: the outcome, and the test or the reason."""
     if why := equivalent.get(mutation.name):
         return ("only speed", why.removeprefix(SPEED)) if why.startswith(SPEED) else ("equivalent", why)
-    tests = covering(maps, root, mutation.file, mutation.line, mutation.last_line)
-    chosen, total = [], 0.0
-    for cost, name in tests:
-        if not chosen or total + cost <= seconds:
-            chosen.append(name)
-            total += cost
-    if not chosen:
+    passed = of = 0
+    for group in groups:
+        # Tests that only touch the file are run if no test so far executes the line.
+        tests = covering(maps.of(group), maps.root, mutation, touching=not of)
+        of += len(tests)
+        chosen: list[str] = []
+        total = 0.0
+        for cost, name in tests:
+            if not chosen or total + cost <= seconds:
+                chosen.append(name)
+                total += cost
+        if not chosen:
+            continue
+        failed = _planted(mutation, copy, chosen, START_S + SLOWER * total)
+        if failed and failed != TIMEOUT and "::" in failed and failing(copy, [failed], START_S + SLOWER * total):
+            return "not judged", f"{failed} fails without the mutation"
+        if failed == TIMEOUT and failing(copy, chosen, START_S + SLOWER * total) == TIMEOUT:
+            return "not judged", f"{len(chosen)} tests do not end without the mutation"
+        if failed:
+            return "killed", failed
+        passed += len(chosen)
+    if not of:
         return "survived", "no test executes a line of this file"
+    return "survived", f"{passed} of {of} tests that execute it passed"
+
+
+def _planted(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> str:
+    """``failing`` with the mutation in ``copy``."""
     path = copy / mutation.file
     clean = path.read_bytes()
     path.write_bytes(mutation.applied(clean))
     try:
-        failed = failing(copy, chosen, 2 * seconds)
+        return failing(copy, tests, seconds)
     finally:
         path.write_bytes(clean)
-    if not failed:
-        return "survived", f"{len(chosen)} of {len(tests)} tests that execute it passed"
-    if "::" in failed and failing(copy, [failed], 2 * seconds):
-        return "not judged", f"{failed} fails without the mutation"
-    return "killed", failed
 
 
 def failing(copy: Path, tests: list[str], seconds: float) -> str:
-    """The first of these tests that fails in ``copy``, or how the run ended; "" if all pass."""
+    """The first of these tests that fails in ``copy``, or how the run ended; "" if all pass.
+
+    TIMEOUT if the run takes more than ``seconds`` of processor time, or if it waits for WAITING times as long.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
+    limit = int(seconds) + 1
+    run = subprocess.Popen(
+        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit + 1)),
+    )  # fmt: skip
+    ended = True
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=seconds)
+        run.wait(WAITING * seconds)
     except subprocess.TimeoutExpired:
-        return f"no end within {seconds:g} s"
-    if done.returncode == 0:
+        ended = False
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)  # with the processes that tests started
+    output, _ = run.communicate()
+    if not ended:
+        return TIMEOUT
+    if run.returncode == 0:
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-    return found[1] if found else f"pytest ended with {done.returncode}"
+    if run.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return TIMEOUT
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
+    return found[1] if found else f"pytest ended with {run.returncode}"
 
 
 def _cache() -> Path:

@@ -1,4 +1,4 @@
-"""Which tests execute which lines of a package: one stored map for each file of tests, made once.
+"""Which tests execute which lines of a package: one stored map for each file of tests, made when it is needed.
 
 ``python -m conformance._covering ROOT PACKAGE FILE TESTS`` runs the file TESTS and writes its map to FILE.
 """
@@ -11,54 +11,80 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 Map = dict[str, Any]  # "sources": a hash by file; "tests": seconds, and lines by file, by test function
+NOTHING: Map = {"sources": {}, "tests": {}}
 
 
-def stored(root: Path, package: str, tests: Iterable[Path], folder: Path) -> list[Map]:
-    """The maps of these files of tests; those that are not in ``folder``, or older than their file, are made."""
-    maps = []
-    for path in tests:
-        name = re.sub(r"\W+", "-", str(path.relative_to(root)))
-        file = folder / f"{name}-{_digest(path)}.json"
-        if not file.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            print(f"mapping {path.relative_to(root)}", flush=True)
-            command = [sys.executable, "-m", "conformance._covering", str(root), package, str(file), str(path)]
-            here = str(Path(__file__).parents[1])
-            paths = os.pathsep.join([str(root), here])
-            subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL)
-        if file.exists():
-            maps.append(json.loads(file.read_text()))
-    return maps
+class Place(Protocol):
+    """Some lines of a file."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def last_line(self) -> int: ...
 
 
-def covering(maps: Iterable[Map], root: Path, file: str, first: int, last: int) -> list[tuple[float, str]]:
-    """Seconds and names of the tests that execute a line of ``file`` from ``first`` to ``last``, the fastest first.
+class Maps:
+    """The maps of files of tests. Each map that ``folder`` lacks, or that is older than its file, is made on demand."""
 
-    Those that execute any line of it, if the file has changed since the map was made, or if no test executes these
-    lines: some run at the import, and some in functions whose files are renamed.
+    def __init__(self, root: Path, package: str, folder: Path) -> None:
+        self.root, self.package, self.folder = root, package, folder
+        self._known: dict[Path, Map] = {}
+
+    def of(self, tests: Iterable[Path]) -> list[Map]:
+        """The maps of these files."""
+        return [self._one(path) for path in tests]
+
+    def _one(self, path: Path) -> Map:
+        if path not in self._known:
+            name = re.sub(r"\W+", "-", str(path.relative_to(self.root)))
+            file = self.folder / f"{name}-{_digest(path)}.json"
+            if not file.exists():
+                self._make(path, file)
+            self._known[path] = json.loads(file.read_text()) if file.exists() else NOTHING
+        return self._known[path]
+
+    def _make(self, path: Path, file: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        print(f"mapping {path.relative_to(self.root)}", flush=True)
+        command = [sys.executable, "-m", "conformance._covering", str(self.root), self.package, str(file), str(path)]
+        paths = os.pathsep.join([str(self.root), str(Path(__file__).parents[1])])
+        subprocess.run(command, cwd=self.root, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL)
+
+
+def covering(maps: Iterable[Map], root: Path, at: Place, touching: bool = True) -> list[tuple[float, str]]:
+    """Seconds and names of the tests that execute a line of ``at``, the fastest first.
+
+    If no test does, or if the file has changed since the map was made: with ``touching``, the tests that execute any
+    line of the file. Some lines run at the import, and some in functions whose files are renamed.
     """
-    there, touching, digest = [], [], _digest(root / file)
+    there, near, digest = [], [], _digest(root / at.file)
     for found in maps:
-        same = found["sources"].get(file) == digest
+        same = found["sources"].get(at.file) == digest
         for name, test in found["tests"].items():
-            lines = test["lines"].get(file)
+            lines = test["lines"].get(at.file)
             if lines:
-                touching.append((test["seconds"], name))
-                if same and any(first <= line <= last for line in lines):
+                near.append((test["seconds"], name))
+                if same and any(at.line <= line <= at.last_line for line in lines):
                     there.append((test["seconds"], name))
-    return sorted(there or touching)
+    return sorted(there or (near if touching else []))
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _processor_s() -> float:
+    """Processor time of this process and of those that it waited for: other load does not change it."""
+    return sum(os.times()[:4])
 
 
 class Mapper:
@@ -70,12 +96,12 @@ class Mapper:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        name, started = item.nodeid.partition("[")[0], time.perf_counter()
+        name, started = item.nodeid.partition("[")[0], _processor_s()
         self.coverage.switch_context(name)
         try:
             return (yield)
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + _processor_s() - started
             self.coverage.switch_context("between tests")
 
 

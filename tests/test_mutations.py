@@ -1,15 +1,16 @@
 """``python -m conformance mutate --random``: what is drawn, which tests run, and what is reported."""
 
 import ast
+import time
+from pathlib import Path
 
 import pytest
 
 from conformance import _campaign
-from conformance._covering import covering, stored
-from conformance._draw import KINDS, Source, draw, mutations
+from conformance._covering import Maps, covering
+from conformance._draw import KINDS, Mutation, Source, draw, mutations
 
-pytestmark = pytest.mark.slow  # it runs pytest on packages of its own, some of them with mutations that never end
-
+MODULE = "pkg/area/module.py"
 CODE = '''
 """A package of one module."""
 
@@ -82,11 +83,25 @@ def project(tmp_path):
 
 
 def drawn(root):
-    return list(mutations(Source(root / "pkg/area/module.py", root)))
+    return list(mutations(Source(root / MODULE, root)))
+
+
+def running(pid):
+    """Whether a process runs; one that has ended may remain as a zombie until its parent reads its status."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def judge(root, tmp_path):
+    """``_campaign.judged`` with the tests of the project, planted in the project itself."""
+    maps, groups = Maps(root, "pkg", tmp_path / "maps"), _campaign.tests_of(root, ["area"], MODULE)
+    return lambda mutation, equivalent=None: _campaign.judged(mutation, root, maps, groups, 20.0, equivalent or {})
 
 
 def test_each_kind_is_drawn_and_each_mutation_is_another_program(project):
-    path = project / "pkg/area/module.py"
+    path = project / MODULE
     found, before = drawn(project), ast.dump(ast.parse(CODE))
     assert {m.kind for m in found} == KINDS.keys()
     edits = {m.name.partition(": ")[2] for m in found}
@@ -105,7 +120,7 @@ def test_each_kind_is_drawn_and_each_mutation_is_another_program(project):
 
 
 def test_a_seed_draws_the_same_mutations_and_another_one_others(project):
-    files = [project / "pkg/area/module.py"]
+    files = [project / MODULE]
     first, again, other = (draw(files, project, 12, seed) for seed in (1, 1, 2))
     assert first == again != other and len(set(first)) == 12
     every = draw(files, project, 10_000, 0)
@@ -113,49 +128,83 @@ def test_a_seed_draws_the_same_mutations_and_another_one_others(project):
 
 
 def test_the_map_names_the_tests_that_execute_a_line(project, tmp_path, capsys):
-    tests = _campaign.tests_of(project, ["area"])
-    maps = stored(project, "pkg", tests, tmp_path / "maps")
+    own, loose = (path for group in _campaign.tests_of(project, ["area"], MODULE) for path in group)
+    maps = Maps(project, "pkg", tmp_path / "maps")
+    found = maps.of([own, loose])
     assert capsys.readouterr().out.count("mapping ") == 2
 
-    def names(line, last=None):
-        found = covering(maps, project, "pkg/area/module.py", line, last or line)
-        return {name.partition("::")[2] for _, name in found}
+    def names(line, touching=True):
+        place = Mutation("", MODULE, "", line, line, 0, 0, "", "")
+        return {name.partition("::")[2] for _, name in covering(found, project, place, touching)}
 
     line_of = {text: i for i, text in enumerate(CODE.splitlines(), 1)}
     assert names(line_of["        n -= 1"]) == {"test_wait"}
     assert names(line_of["    b = a.copy()"]) == {"test_scaled", "test_limit"}
     assert names(line_of["LIMIT = 2**24"]) == {"test_scaled", "test_limit", "test_wait"}  # at the import: all
-    assert stored(project, "pkg", tests, tmp_path / "maps") == maps and not capsys.readouterr().out
-    with (project / "pkg/area/module.py").open("a") as file:
+    assert names(line_of["LIMIT = 2**24"], touching=False) == set()
+    assert Maps(project, "pkg", tmp_path / "maps").of([own, loose]) == found and not capsys.readouterr().out
+    with (project / MODULE).open("a") as file:
         file.write("\n")
     assert names(line_of["        n -= 1"]) == {"test_scaled", "test_limit", "test_wait"}  # the lines may have moved
 
 
-def test_what_becomes_of_a_mutation_is_told(project, tmp_path):
-    maps = stored(project, "pkg", _campaign.tests_of(project, ["area"]), tmp_path / "maps")
+def test_tests_of_the_module_run_first_and_others_only_if_those_pass(project, tmp_path, capsys):
+    groups = _campaign.tests_of(project, ["area"], MODULE)
+    assert [[path.name for path in group] for group in groups] == [["test_module.py"], ["test_loose.py"]]
     of_name = {m.name.partition("module.py ")[2]: m for m in drawn(project)}
+    maps = Maps(project, "pkg", tmp_path / "maps")
+    for name, mapped in (
+        ("helper: sorted(b) -> (b)", ["test_module"]),
+        ('check: raise ValueError("empty") -> pass', ["test_loose"]),
+    ):
+        _campaign.judged(of_name[name], project, maps, groups, 20.0, {})
+        assert [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()] == [f"{mapped[0]}.py"]
 
-    def judged(name, equivalent=None):
-        return _campaign.judged(of_name[name], project, maps, project, 20.0, equivalent or {})
 
+def test_what_becomes_of_a_mutation_is_told(project, tmp_path):
+    of_name = {m.name.partition("module.py ")[2]: m for m in drawn(project)}
+    judged = judge(project, tmp_path)
     for killed, test in (
         ("scaled: a.copy() -> a", "test_scaled"), ("helper: sorted(b) -> (b)", "test_scaled"),
         ("module: 2**24 -> (2 * (2**24))", "test_limit"), ("scaled: factor > LIMIT -> factor >= LIMIT", "test_limit"),
     ):  # fmt: skip
-        assert judged(killed) == ("killed", f"tests/area/test_module.py::{test}")
-    survived = judged('check: raise ValueError("empty") -> pass')
+        assert judged(of_name[killed]) == ("killed", f"tests/area/test_module.py::{test}")
+    survived = judged(of_name['check: raise ValueError("empty") -> pass'])
     assert survived == ("survived", "3 of 3 tests that execute it passed")
-    slow = of_name["wait: 1 -> (1 + 1)"].name
-    assert judged("wait: 1 -> (1 + 1)", {slow: "speed: x"}) == ("only speed", "x")
-    assert judged("wait: 1 -> (1 + 1)", {slow: "a reason"}) == ("equivalent", "a reason")
-    assert (project / "pkg/area/module.py").read_text() == CODE
+    slow = of_name["wait: 1 -> (1 + 1)"]
+    assert judged(slow, {slow.name: "speed: x"}) == ("only speed", "x")
+    assert judged(slow, {slow.name: "a reason"}) == ("equivalent", "a reason")
+    assert (project / MODULE).read_text() == CODE
+
+
+def test_a_mutation_that_never_ends_is_killed_by_the_time_limit(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(_campaign, "START_S", 2.0)
+    spins = next(m for m in drawn(project) if m.name.endswith("wait: 1 -> (1 + 1)"))  # 3, 1, -1, -3, ...
+    assert judge(project, tmp_path)(spins) == ("killed", "timeout")
+    monkeypatch.setattr(_campaign, "failing", lambda *_: _campaign.TIMEOUT)
+    assert judge(project, tmp_path)(spins) == ("not judged", "1 tests do not end without the mutation")
+
+
+def test_tests_that_wait_for_ever_are_ended_with_the_processes_that_they_started(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(_campaign, "WAITING", 1.0)
+    started = tmp_path / "started"
+    (project / "tests/area/test_module.py").write_text(
+        f"import pathlib, subprocess\n\ndef test_wait():\n    child = subprocess.Popen(['sleep', '1000'])\n"
+        f"    pathlib.Path({str(started)!r}).write_text(str(child.pid))\n    child.wait()\n"
+    )
+    assert _campaign.failing(project, ["tests/area/test_module.py"], 4.0) == _campaign.TIMEOUT
+    for _ in range(100):  # a killed process ends a little later
+        if not running(int(started.read_text())):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the process that the test started still runs")
 
 
 def test_a_test_that_fails_by_itself_kills_nothing(project, tmp_path):
     (project / "tests/area/test_module.py").write_text(TESTS.replace("[2**24 - 2]", "[0]"))
-    maps = stored(project, "pkg", _campaign.tests_of(project, ["area"]), tmp_path / "maps")
     mutation = next(m for m in drawn(project) if m.name.endswith("factor > LIMIT -> factor >= LIMIT"))
-    outcome, detail = _campaign.judged(mutation, project, maps, project, 20.0, {})
+    outcome, detail = judge(project, tmp_path)(mutation)
     assert (outcome, detail.partition("::")[2]) == ("not judged", "test_limit fails without the mutation")
 
 
@@ -166,7 +215,7 @@ def test_the_command_prints_a_line_for_each_and_fails_if_one_survives(project, t
     )
     assert _campaign.main(["--random", "3", "--list", *arguments]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
-    assert _campaign.main(["--random", "2", *arguments, "--seed", "1"], {}) == _campaign.SURVIVED
+    assert _campaign.main(["--random", "2", *arguments, "--seed", "5"], {}) == _campaign.SURVIVED
     said = capsys.readouterr().out
     assert "1 SURVIVED: " in said and "2 SURVIVED: " in said
     assert said.splitlines()[-2:] == ["2 survived", "killed 0 of 2 that change results, 0 %"]
