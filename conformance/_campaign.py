@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         default=SECONDS,
         help="of tests for one mutation, processor time (default: %(default)g)",
     )
+    p.add_argument("--own", action="store_true", help="run the tests of the mutated module only, which needs no map")
     p.add_argument("--list", action="store_true", help="print the mutations and run nothing")
     p.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     p.add_argument("--package", default="trnpy", help=argparse.SUPPRESS)
@@ -73,7 +74,7 @@ def main(arguments: list[str], equivalent: Mapping[str, str] = EQUIVALENT) -> in
         copy = Path(folder) / "copy"
         shutil.copytree(root, copy, ignore=NOT_COPIED)
         for i, mutation in enumerate(drawn, 1):
-            groups = tests_of(root, areas, mutation.file)
+            groups = tests_of(root, areas, mutation.file)[: 1 if options.own else None]
             outcome, detail = judged(mutation, copy, maps, groups, options.seconds, equivalent)
             outcomes[outcome] += 1
             print(f"{i} {outcome.upper() if outcome == 'survived' else outcome}: {mutation.kind}: {mutation.name}")
@@ -88,7 +89,8 @@ def main(arguments: list[str], equivalent: Mapping[str, str] = EQUIVALENT) -> in
 def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
     """The files of tests that may execute code of ``file``, in the order in which they are tried.
 
-    First the tests of its module, then those of its folder, then those of the other areas and of the whole.
+    First the tests of its module, which may be none, then those of its folder, then those of the other areas and of the
+    whole.
     """
     area = next((name for name in areas if f"/{name}/" in f"/{file}"), "")
     stem = Path(file).stem.strip("_")
@@ -99,39 +101,52 @@ def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
         path for path in files if path.stem.startswith(f"test_{stem}") and path.is_relative_to(root / "tests" / area)
     ]
     near = [path for path in files if path not in own and area and path.is_relative_to(root / "tests" / area)]
-    return [group for group in (own, near, [path for path in files if path not in (*own, *near)]) if group]
+    return [own, *(group for group in (near, [path for path in files if path not in (*own, *near)]) if group)]
 
 
 def judged(
     mutation: Mutation, copy: Path, maps: Maps, groups: list[list[Path]], seconds: float, equivalent: Mapping[str, str]
 ) -> tuple[str, str]:
-    """What became of a mutation, planted in ``copy``: the outcome, and the test or the reason."""
+    """What became of a mutation, planted in ``copy``: the outcome, and the test or the reason.
+
+    The files of the first group run as they are, which takes less time than to map them for one mutation.
+    """
     if why := equivalent.get(mutation.name):
         return ("only speed", why.removeprefix(SPEED)) if why.startswith(SPEED) else ("equivalent", why)
     passed = of = 0
-    for group in groups:
-        # Tests that only touch the file are run if no test so far executes the line.
-        tests = covering(maps.of(group), maps.root, mutation, touching=not of)
-        of += len(tests)
-        chosen: list[str] = []
-        total = 0.0
-        for cost, name in tests:
-            if not chosen or total + cost <= seconds:
-                chosen.append(name)
-                total += cost
+    for place, group in enumerate(groups):
+        if place == 0:
+            chosen, total = [str(path.relative_to(maps.root)) for path in group], seconds / SLOWER
+        else:
+            # Tests that only touch the file are run if no test so far executes the line.
+            tests = covering(maps.of(group), maps.root, mutation, touching=not of)
+            of += len(tests)
+            chosen, total = _affordable(tests, seconds)
         if not chosen:
             continue
-        failed = _planted(mutation, copy, chosen, START_S + SLOWER * total)
-        if failed and failed != TIMEOUT and "::" in failed and failing(copy, [failed], START_S + SLOWER * total):
+        limit = START_S + SLOWER * total
+        failed = _planted(mutation, copy, chosen, limit)
+        if failed and failed != TIMEOUT and "::" in failed and failing(copy, [failed], limit):
             return "not judged", f"{failed} fails without the mutation"
-        if failed == TIMEOUT and failing(copy, chosen, START_S + SLOWER * total) == TIMEOUT:
-            return "not judged", f"{len(chosen)} tests do not end without the mutation"
+        if failed == TIMEOUT and failing(copy, chosen, limit) == TIMEOUT:
+            return "not judged", f"{', '.join(chosen)}: no end without the mutation"
         if failed:
             return "killed", failed
-        passed += len(chosen)
-    if not of:
-        return "survived", "no test executes a line of this file"
-    return "survived", f"{passed} of {of} tests that execute it passed"
+        passed += len(chosen) if place else 0
+    own = "the tests of its module passed" if groups[0] else "its module has no tests of its own"
+    outcome = "survived" if groups[0] or of else "not judged"
+    return outcome, f"{own}, and {passed} of {of} others that execute it passed"
+
+
+def _affordable(tests: list[tuple[float, str]], seconds: float) -> tuple[list[str], float]:
+    """The fastest tests, at least one, of which all together need at most ``seconds``, and their time."""
+    chosen: list[str] = []
+    total = 0.0
+    for cost, name in tests:
+        if not chosen or total + cost <= seconds:
+            chosen.append(name)
+            total += cost
+    return chosen, total
 
 
 def _planted(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> str:
