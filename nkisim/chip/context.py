@@ -42,6 +42,7 @@ from nkisim.chip.registers import VirtualRegister
 from nkisim.chip.reorder import Pending, Scheduler
 from nkisim.chip.sharing import MEETINGS, Contested
 from nkisim.chip.strictness import UNINITIALISED, Strictness, refuse
+from nkisim.chip.tape import Tape
 from nkisim.chip.tensor import NkiTensor
 from nkisim.hardware import MACHINES, PARTITIONS, Hardware
 
@@ -136,6 +137,7 @@ class Run:
     turns: int = TURNS  # most turns of one while_loop
     rules: Mapping[int, Strictness] = field(default_factory=dict)  # rules that are relaxed
     scheduler: Scheduler | None = None
+    tape: Tape | None = None  # records the arithmetic, to run it again
 
     def trace(self) -> Trace:
         """The record of this run, without peaks of memory."""
@@ -252,6 +254,8 @@ def issue(
         if engine == "dma":
             backend.check_dma(run, opcode, sources, targets, skip)
         position = _record(run, opcode, engine, sources, targets, options, name)
+    if run.tape is not None:
+        compute = run.tape.add(opcode, compute, sources, targets, keeps, state)
     pending: Pending | None = None
     if compute is not None and run.mode != "trace":
         if run.scheduler is None or keeps:

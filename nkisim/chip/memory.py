@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -100,6 +101,12 @@ class Marks:
         """Whether every element of the tensor that is in this set is also in ``other``."""
         mine, its = (m._view(tensor).reshape(*tensor.shape, -1) for m in (self, other))
         return not bool((mine.any(-1) & ~its.all(-1)).any())
+
+    def copied(self) -> Marks:
+        """Another set of the same elements."""
+        twin = copy.copy(self)
+        twin._mask = None if self._mask is None else self._mask.copy()
+        return twin
 
     def mask(self, tensor: TensorView) -> Mask:
         """Mask, in the tensor's shape, of its elements in the set."""

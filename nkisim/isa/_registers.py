@@ -51,9 +51,11 @@ def _writable(register: Any, what: str) -> VirtualRegister:
 
 def _flush() -> None:
     """Execute all queued instructions before a register changes: they may read it or compute its value."""
-    scheduler = current().scheduler
-    if scheduler is not None:
-        scheduler.flush()
+    run = current()
+    if run.scheduler is not None:
+        run.scheduler.flush()
+    if run.tape is not None:
+        run.tape.depends("a register that changes")
 
 
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:

@@ -24,6 +24,7 @@ from nkisim.chip.record import Buffer, Trace
 from nkisim.chip.reorder import Scheduler
 from nkisim.chip.sharing import Ownership
 from nkisim.chip.strictness import BEYOND, UNINITIALISED, Strictness, checked, refuse
+from nkisim.chip.tape import Tape
 from nkisim.chip.tensor import NkiTensor, whole
 from nkisim.hardware import MACHINES, Hardware
 from nkisim.lint.source import lint_source
@@ -281,6 +282,7 @@ class Simulation:
     rules: Mapping[int, Strictness] = field(default_factory=dict)
     turns: int = TURNS
     widened: frozenset[tuple[str, int]] = frozenset()
+    tape: Tape | None = None  # receives the arithmetic of a launch on one core (replay.py)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs: an array, or a tuple of them."""
@@ -329,6 +331,8 @@ class Simulation:
         traces = tuple(_finished(run) for run in runs)
         check_cores(runs)
         outputs = launch.output(returned[0])
+        if self.tape is not None and kernel.lnc == 1:
+            self.tape.run, self.tape.returned = runs[0], returned[0]
         check_stored(runs, launch.made, [t.storage for t in _tensors(returned[0])])
         if launch.torch:
             outputs = as_tensor(outputs)
@@ -344,7 +348,7 @@ class Simulation:
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
             scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
-            turns=self.turns, rules=self.rules,
+            turns=self.turns, rules=self.rules, tape=self.tape if kernel.lnc == 1 else None,
         )  # fmt: skip
 
 

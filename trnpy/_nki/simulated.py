@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,51 @@ from nkisim.chip.errors import SimulatorError
 from nkisim.hardware import Hardware
 from nkisim.run.launch import Kernel, Simulation
 from nkisim.run.loader import load_kernel
+from nkisim.run.replay import Arrays, Program, places, record
+from trnpy._base.locks import Lock
 from trnpy._nki.kernels import located, source
 from trnpy._nki.runtime import Buffer, CompileError, DeviceMemory, LaunchCounters, Operand, fetched
+
+PROGRAM_BYTES = 2**28  # of the memory of recorded programs; one of a 512 x 512 float64 product needs 40 MB
 
 
 @functools.cache
 def kernel(name: str) -> Kernel:
     """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` if a file has several; KeyError if there is none."""
     return load_kernel(source(name), located(name)[1])
+
+
+class _Programs:
+    """Launches by kernel, shapes, dtypes and parameters. The second launch of each is recorded and later run again.
+
+    The least recently used programs are dropped if all need more than PROGRAM_BYTES.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Program | None] = {}  # None: launched once, or the program depends on values
+        self._once: set[Any] = set()
+        self._lock = Lock()
+
+    def outputs(self, simulation: Simulation, name: str, arrays: Arrays, parameters: Mapping[str, Any]) -> Any:
+        """The outputs of one launch; SimulatorError if the simulator refuses it."""
+        shapes = tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
+        key = name, shapes, places(arrays), tuple(sorted(parameters.items()))
+        with self._lock:
+            program = self._known.get(key)
+            if program is not None:
+                self._known[key] = self._known.pop(key)  # the most recently used is the last
+            recorded = key in self._known or key not in self._once
+            self._once.add(key)
+        if program is not None and (outputs := program.again(arrays)) is not None:
+            return outputs
+        if recorded:
+            return simulation(*arrays, **parameters)
+        result, program = record(simulation, arrays, parameters)
+        with self._lock:
+            self._known[key] = program
+            while sum(p.nbytes for p in self._known.values() if p is not None) > PROGRAM_BYTES:
+                del self._known[next(k for k, p in self._known.items() if p is not None)]
+        return result.outputs
 
 
 class SimulatorRuntime:
@@ -34,6 +72,7 @@ class SimulatorRuntime:
         self.perturb_fp32 = perturb_fp32
         self.counters = LaunchCounters()
         self.memory = DeviceMemory(hardware.hbm_bytes)
+        self._programs = _Programs()
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` in the simulator's HBM; DeviceMemoryError if it does not fit."""
@@ -69,8 +108,8 @@ class SimulatorRuntime:
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         arrays = [None if b is None else b.value for b in buffers]
         try:
-            outputs = Simulation(kernel(name), self.hardware.name, perturb_fp32=self.perturb_fp32)(
-                *arrays, **parameters
+            outputs = self._programs.outputs(
+                Simulation(kernel(name), self.hardware.name, perturb_fp32=self.perturb_fp32), name, arrays, parameters
             )
         except SimulatorError as why:
             raise CompileError(str(why)) from why
