@@ -38,6 +38,7 @@ CALLS: dict[str, Callable[[np.ndarray], tuple]] = {
     "lu_solve": lambda a: ((a, np.arange(len(a), dtype=np.int32)), a),
     "fractional_matrix_power": lambda a: (a, 0.5),
     "matrix_power": lambda a: (a, 5),
+    "norm": lambda a: (a, 2),
 }
 # Sections that state how accurate a function is; the first that is found in its name.
 ACCURACY = (
@@ -48,6 +49,8 @@ ACCURACY = (
     ("pinv", "spectra.md#singular-values"), ("inv", "systems.md#inverses"), ("qr", "systems.md#qr-and-least-squares"),
     ("svd", "spectra.md#singular-values"), ("polar", "spectra.md#singular-values"),
     ("orth", "spectra.md#singular-values"), ("null_space", "spectra.md#singular-values"),
+    ("cond", "spectra.md#singular-values"), ("norm", "spectra.md#singular-values"),
+    ("matrix_rank", "spectra.md#singular-values"),
     ("expm", "matfun.md#matrix-exponential"), ("sqrtm", "matfun.md#definite-matrices"),
     ("logm", "matfun.md#definite-matrices"), ("fractional", "matfun.md#definite-matrices"),
     ("", "digits.md#certificate"),

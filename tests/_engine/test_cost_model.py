@@ -96,6 +96,9 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "svd": [lambda d: (general(d),)],
     "scipy.linalg.svd": [lambda d: (general(d),), lambda d: (general(d, 2 * N, N),)],
     "svdvals": [lambda d: (general(d),)],
+    "cond": [lambda d: (general(d),)],
+    "matrix_rank": [lambda d: (general(d),)],
+    "norm": [lambda d: (general(d), 2), lambda d: (general(d), "nuc")],
     "pinv": [lambda d: (general(d),)],
     "pinvh": [lambda d: (hermitian(d),)],
     "polar": [lambda d: (general(d),)],
@@ -179,7 +182,7 @@ ROWS += tuple(
 
 BESIDE = {  # rows whose dry runs are held in tests/sparse/test_sparse_dry.py
     "scipy.sparse.matmul", *(f"scipy.sparse.linalg.{name}" for name in ("cg", "gmres", "eigsh", "lobpcg")),
-    "scipy.sparse.linalg.expm_multiply",
+    "scipy.sparse.linalg.expm_multiply", "scipy.sparse.linalg.expm",  # the problem of scipy.linalg.expm
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import trnpy.sparse
 from parity.cases import FLOATS
 from parity.measures import forward, holds, lengths, members, over, size, t, wide
 from parity.row import Row
-from parity.system_rows import of_function
+from parity.system_rows import make_expm, of_expm, of_function
 
 FORMATS = ("csr", "csc", "bsr", "coo", "dia")
 
@@ -153,6 +153,10 @@ def make_expm_multiply(case):
     return (case.finish(a, scaled=False), case.finish(b, 1, scaled=False)), {}
 
 
+def make_dense_expm(case):
+    return make_expm(case.changed(batch=()))
+
+
 def make_inv_sqrtm(case):
     case = case.changed(hardest=1e7, batch=())
     return (case.finish(case.definite(max(min(case.sizes[0], 129), 1)), scaled=False),), {}
@@ -167,6 +171,7 @@ ROWS = {
     "scipy.sparse.linalg.gmres": Row(make_solver(True), of_solver, dtypes=("f8",), most=20.0, warns=False),
     "scipy.sparse.linalg.eigsh": Row(make_eigsh, of_pairs, dtypes=("f4", "f8"), most=50.0),
     "scipy.sparse.linalg.lobpcg": Row(make_lobpcg, of_pairs, dtypes=("f8",), most=50.0, warns=False),
+    "scipy.sparse.linalg.expm": Row(make_dense_expm, of_expm),
     "scipy.sparse.linalg.expm_multiply": Row(make_expm_multiply, forward(slice(None)), dtypes=("f8", "c16")),
     "trnpy.linalg.inv_sqrtm": Row(make_inv_sqrtm, of_function, dtypes=FLOATS),
 }

@@ -111,6 +111,52 @@ def of_pinv(call, result, theirs):
     return found | forward(slice(0, 1), like=symmetric if hermitian else None)(call, result, theirs)
 
 
+def make_cond(case):
+    return (case.finish(case.general(*case.sizes[:2])),), case.of({}, {"p": 2}, {"p": -2}, {"p": "fro"})
+
+
+def make_rank(case):
+    m, n = case.sizes[:2]
+    a = case.general(m, n)
+    if case.of(False, True) and m and n:  # of low rank
+        a = a[..., :, : (n + 1) // 2] @ case.normal((n + 1) // 2, n)
+    return (case.finish(a),), case.of({}, {"tol": 1e-3}, {"rtol": 1e-3})
+
+
+def make_norm(case):
+    order = case.of(2, -2, "nuc", 2, -2, "nuc", None, 1)
+    axes = {} if order is None else {"axis": (-2, -1)}
+    return (case.finish(case.general(*case.sizes[:2])),), {"ord": order} | axes | case.of({}, {"keepdims": True})
+
+
+def make_scipy_norm(case):
+    case = case.changed(batch=())
+    return (case.finish(case.general(*case.sizes[:2])),), {"ord": case.of(2, -2, "nuc")} | case.of(
+        {}, {"keepdims": True}
+    )
+
+
+def of_cond(call, result, theirs):
+    """Relative errors of s[0] / s[-1] are eps times the condition number itself; the inverse has absolute ones."""
+    if call.options.get("p") == "fro":
+        return {"forward": holds(np.array_equal(result, theirs, equal_nan=True))}
+    mine, other = np.asarray(result), np.asarray(theirs)
+    with np.errstate(all="ignore"):
+        known = np.isfinite(other) & (other < 1 / (np.sqrt(call.args[0].size + 1) * np.finfo(other.dtype).eps))
+        scale = np.where(other > 1, wide(other) ** 2, 1)
+    return {"values": over(np.where(known, wide(mine) - wide(other), 0), scale, other.dtype)}
+
+
+def of_rank(call, result, theirs):
+    return {"rank": holds(np.array_equal(result, theirs))}
+
+
+def of_norm(call, result, theirs):
+    a = call.args[0]
+    scale = lengths(wide(a).reshape(*np.shape(a)[:-2], -1)) * max(np.sqrt(min(np.shape(a)[-2:], default=1)), 1)
+    return {"values": over(np.atleast_1d(wide(result) - wide(theirs)), scale.max(initial=0), np.asarray(theirs).dtype)}
+
+
 def make_polar(case):
     return (case.finish(case.general(*case.sizes[:2])),), {"side": case.of("right", "left")}
 
@@ -239,6 +285,10 @@ ROWS = {
     "numpy.linalg.svd": Row(make_numpy_svd, of_svd, dtypes=MATRICES),
     "scipy.linalg.svdvals": Row(make_matrix, of_svd, dtypes=MATRICES),
     "numpy.linalg.svdvals": Row(make_matrix, of_svd, dtypes=MATRICES),
+    "numpy.linalg.cond": Row(make_cond, of_cond, dtypes=MATRICES),
+    "numpy.linalg.matrix_rank": Row(make_rank, of_rank, dtypes=MATRICES),
+    "numpy.linalg.norm": Row(make_norm, of_norm, dtypes=MATRICES),
+    "scipy.linalg.norm": Row(make_scipy_norm, of_norm, dtypes=MATRICES),
     "scipy.linalg.pinv": Row(make_pinv, of_pinv, dtypes=MATRICES),
     "numpy.linalg.pinv": Row(make_numpy_pinv, of_pinv, dtypes=MATRICES),
     "scipy.linalg.pinvh": Row(make_pinvh, of_pinv, dtypes=FLOATS),

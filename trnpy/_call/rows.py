@@ -25,6 +25,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "trnpy.linalg._qr": "qr",
         "trnpy.linalg._lstsq": "lstsq",
         "trnpy.linalg._svd_rows": "svd svdvals",
+        "trnpy.linalg._norms": "cond matrix_rank norm",
         "trnpy.linalg._pinv": "pinv",
         "trnpy.linalg._matrix_power": "matrix_power",
         "trnpy.linalg._multi_dot": "multi_dot",
@@ -41,6 +42,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "trnpy.linalg._qr": "qr",
         "trnpy.linalg._lstsq": "lstsq",
         "trnpy.linalg._svd_rows": "svd svdvals",
+        "trnpy.linalg._norms": "norm",
         "trnpy.linalg._pinv": "pinv pinvh",
         "trnpy.linalg._polar": "polar",
         "trnpy.linalg._orth": "orth null_space",
@@ -53,6 +55,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "scipy.sparse.linalg": {
         "trnpy.sparse.linalg._cg_gmres": "cg gmres",
         "trnpy.sparse.linalg._eigsh_lobpcg": "eigsh lobpcg",
+        "trnpy.sparse.linalg._expm": "expm",
         "trnpy.sparse.linalg._expm_multiply": "expm_multiply",
     },
 }

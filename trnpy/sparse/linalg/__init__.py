@@ -16,7 +16,7 @@ _PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_kry
 __all__ = _scipy.__all__
 
 _names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _rows(_rows_of("scipy.sparse.linalg"), __name__)
-_names |= _strict(_names, __name__, ("expm", "inv", "matrix_power"))
+_names |= _strict(_names, __name__, ("inv", "matrix_power"))
 globals().update(_names)
 
 
