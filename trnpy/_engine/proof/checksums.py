@@ -23,12 +23,12 @@ from trnpy._settings.tile import length
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the bound 4 u of a float64 product, and 8 for the sums of the
 # check. The error of float32 sums has no proven bound: twice as much is allowed. Nor has that of BLAS, which errs by
-# up to K/2 u when it adds K equal products (docs/checks.md#proof-of-a-product).
+# up to K/2 u when it adds K equal products (docs/checks.md#checksum-test-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: larger ones have probability 2.5e-14 for each row
 # Terms that one BLAS call sums: first test, and second test if that fails. For constants, whose rounding errors all
 # have one sign, sums of 64 have errors up to 50 u; sums of 8, up to 12 u in twice the time
-# (docs/checks.md#proof-of-a-product).
+# (docs/checks.md#checksum-test-of-a-product).
 TERMS = 64, 8
 CHAIN = 512  # products that a float32 sum adds in sequence, at most: OpenBLAS 384, a device 128
 BESIDE = 1 << 17  # elements of both operands whose sums take as long as starting a thread: 0.1 ms
