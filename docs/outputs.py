@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(python|sh|\{code-block\} sh\n:class: fails\n)\n(.*?)^```\n", re.M | re.S)
+KINDS = (r"python", r"sh", r"\{code-block\} sh\n:class: fails\n", r"\{code-block\} text\n:class: cell")
+BLOCK = re.compile(rf"^```({'|'.join(KINDS)})\n(.*?)^```\n", re.M | re.S)
+SHELL = "from IPython.core.interactiveshell import InteractiveShell; shell = InteractiveShell.instance()"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MARK = "\x1e"  # printed after each block; no program prints it
 LINES, KEPT = 44, 36  # longer outputs are cut to the second number of lines
 TIMEOUT_S = 600
@@ -22,11 +25,15 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def program(text: str) -> str:
-    """A page's examples as one program: commands must succeed, or fail where the page says so."""
+    """A page's examples as one program: commands must succeed, or fail if marked so; IPython runs cells."""
     lines = ["import subprocess"]
+    if any("cell" in kind for kind, _ in blocks(text)):
+        lines.append(SHELL)
     for kind, source in blocks(text):
         if kind == "python":
             lines.append(source)
+        elif "cell" in kind:
+            lines.append(f"shell.run_cell({source!r}, store_history=True).raise_error()")
         else:
             expected = "!= 0" if "fails" in kind else "== 0"
             for command in filter(None, source.replace("\\\n", "").splitlines()):
@@ -58,7 +65,7 @@ def shortened(printed: str, folder: Path) -> str:
     """An output without this machine's folders, and without the middle of a long one."""
     for place, name in ((folder, "."), (ROOT, "trnpy"), (Path.home(), "~")):
         printed = printed.replace(str(place), name)
-    lines = [line.rstrip() for line in printed.rstrip().splitlines()]
+    lines = [line.rstrip() for line in COLOUR.sub("", printed).rstrip().splitlines()]
     if len(lines) > LINES:
         lines = [*lines[:KEPT], f"... {len(lines) - KEPT} more lines"]
     return "\n".join(lines)
