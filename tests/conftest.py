@@ -15,7 +15,7 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # before NumPy is im
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max((os.cpu_count() or 1) // int(workers), 1)))
 
 import pytest
-from full_tests import is_full
+from full_tests import full
 from hypothesis import settings
 
 from trnpy._settings.host_rates import current_rates
@@ -29,8 +29,10 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(items):
+    cases = [(item.nodeid, item.callspec.params if hasattr(item, "callspec") else {}) for item in items]
+    left_out = full(cases)
     for item in items:
-        if is_full(item.nodeid):
+        if item.nodeid in left_out:
             item.add_marker(pytest.mark.full)
 
 

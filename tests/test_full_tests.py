@@ -1,12 +1,13 @@
 """Long tests have a mark and stay out of the default run; a long test without a mark fails where that is asked for."""
 
+import itertools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from full_tests import LIST, is_full, listed
+from full_tests import LIST, PAIRWISE, cover, full, listed
 
 ROOT = Path(__file__).parents[1]
 LONG = """
@@ -27,7 +28,7 @@ def test_short(): pass
 def test_every_entry_names_a_test_that_exists():
     missing = []
     for entry in sorted(listed()):
-        file, *names = entry.partition("[")[0].split("::")
+        file, *names = entry.partition("[")[0].removesuffix(PAIRWISE).split("::")
         text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
         if not re.search(rf"^\s*(async )?def {names[-1]}\b|^{names[0]} = ", text, re.M) and "runTest" not in names:
             missing.append(entry)
@@ -36,10 +37,34 @@ def test_every_entry_names_a_test_that_exists():
 
 
 def test_a_function_stands_for_its_cases_and_a_case_for_itself():
-    whole = next(entry for entry in listed() if "[" not in entry)
-    case = next(entry for entry in listed() if "[" in entry and entry.partition("[")[0] not in listed())
-    assert is_full(f"{whole}[any case]") and is_full(case)
-    assert not is_full(case.partition("[")[0]) and not is_full(f"{case.partition('[')[0]}[any case]")
+    whole = next(entry for entry in sorted(listed()) if "[" not in entry and PAIRWISE not in entry)
+    case = next(entry for entry in sorted(listed()) if "[" in entry and entry.partition("[")[0] not in listed())
+    function = case.partition("[")[0]
+    names = [whole, f"{whole}[any case]", case, function, f"{function}[any case]"]
+    assert full((name, {}) for name in names) == {whole, f"{whole}[any case]", case}
+
+
+def test_each_pair_of_values_occurs_in_a_case_that_is_kept():
+    axes = {"n": [1, 2, 3, 4], "dtype": ["f4", "f8"], "lower": [True, False], "order": ["C", "F", "K"]}
+    cases = [
+        (f"[{i}]", dict(zip(axes, values, strict=True))) for i, values in enumerate(itertools.product(*axes.values()))
+    ]
+    kept = cover(cases)
+    assert 12 <= len(kept) <= 16 < len(cases)
+    for a, b in itertools.combinations(axes, 2):
+        assert {(values[a], values[b]) for name, values in cases if name in kept} == {
+            *itertools.product(axes[a], axes[b])
+        }
+    assert cover([("[0]", {"n": 1}), ("[1]", {"n": 2})]) == {"[0]", "[1]"}  # one parameter has no pairs
+
+
+def test_an_entry_keeps_a_cover_of_its_cases():
+    entry = next(entry for entry in sorted(listed()) if PAIRWISE in entry).removesuffix(PAIRWISE)
+    cases = [(f"{entry}[{i}]", {"n": i // 4, "k": i % 4, "m": i % 2}) for i in range(16)]
+    left_out = full(cases)
+    assert {name for name, _ in cases} - left_out == cover(cases) and left_out == set()
+    more = [(f"{name[:-1]}-{t}]", {**values, "t": t}) for name, values in cases for t in range(3)]
+    assert len(full(more)) > 16
 
 
 def test_listed_tests_are_not_collected_by_default_and_are_with_the_mark():
