@@ -186,11 +186,23 @@ def test_the_compiled_loop_is_numpys_bit_for_bit(shape):
 
 
 @compiled
+@pytest.mark.parametrize("dtype", ["int64", "uint16"])
+def test_stacks_of_integers_are_numpys_bit_for_bit(dtype):
+    rng = np.random.default_rng(0)
+    a, b = operand((7, 40, 30), dtype, rng), operand((7, 30, 20), dtype, rng)
+    for x, y in ((a, b), (np.asfortranarray(a), b[::-1]), (a[:, :, ::2], b[:, ::2])):
+        ours, theirs = routed(lambda x=x, y=y: trnpy.matmul(x, y)), np.matmul(x, y)
+        assert (ours.dtype, ours.strides, ours.flags.owndata) == (theirs.dtype, theirs.strides, theirs.flags.owndata)
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(trnpy.matmul(a, b[:1]), np.matmul(a, b[:1]))
+
+
+@compiled
 def test_the_compiled_loop_refuses_other_arrays():
     multiply, a = integer.without_lapack().multiply, np.ones((4, 4), np.uint64)
     for args in (
         (a[:, :3], a, a), (a.view(np.int64), a, a), (a, a.T[::-1], a), (a, a, a[:2]), (a, a, a[:, 0]),
-        (a[:, :0].copy(), a[:0].copy(), a.copy()),
+        (a[:, :0].copy(), a[:0].copy(), a.copy()), (a[None], a[None], a), (a[None], np.stack([a, a]), a[None].copy()),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="in C order"):
             multiply(*args)

@@ -12,12 +12,12 @@ BY_STEPS = 401
 
 
 def hermitian(n, dtype, rank=None):
+    """A matrix whose eigenvalues have either sign and sizes from 1 to 50, or are zero."""
     rng = np.random.default_rng(n)
-    g = rng.standard_normal((n, rank or n)).astype(dtype)
-    if np.dtype(dtype).kind == "c":
-        g = g + 1j * rng.standard_normal(g.shape)
-    signs = np.where(np.arange(g.shape[1]) % 3, 1, -1)
-    a = ((g * signs) @ g.conj().T).astype(dtype)
+    g = rng.standard_normal((n, rank or n))
+    q = np.linalg.qr(g + 1j * rng.standard_normal(g.shape) if np.dtype(dtype).kind == "c" else g)[0]
+    w = np.geomspace(1, 50, q.shape[1]) * np.where(np.arange(q.shape[1]) % 3, 1, -1)
+    a = ((q * w) @ q.conj().T).astype(dtype)
     return (a + a.conj().T) / 2
 
 

@@ -120,7 +120,7 @@ with_argument(uint64_t hash, PyObject *a)
         if (number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
             return 0;
         }
-        if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || number < NPY_FLOAT)) {
+        if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || (number != NPY_BOOL && number < NPY_FLOAT))) {
             return 0; /* its values may be an option, such as the axes of tensordot */
         }
         hash = mixed(hash, (uint64_t)number + 64 * (uint64_t)PyArray_NDIM(array));

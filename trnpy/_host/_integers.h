@@ -73,27 +73,35 @@ product_here(void)
     return product_anywhere;
 }
 
-/* multiply(a, b, out): out := a b modulo 2^64. */
+/* multiply(a, b, out): out := a b modulo 2^64, for matrices or for stacks of as many matrices. */
 static PyObject *
 multiply(PyObject *self, PyObject *args)
 {
-    PyArrayObject *a, *b, *out;
-    if (!PyArg_ParseTuple(args, "O!O!O!", &PyArray_Type, &a, &PyArray_Type, &b, &PyArray_Type, &out))
+    PyArrayObject *given[3];
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyArray_Type, given, &PyArray_Type, given + 1, &PyArray_Type, given + 2))
         return NULL;
-    if (PyArray_NDIM(a) != 2 || PyArray_NDIM(b) != 2 || PyArray_NDIM(out) != 2 || PyArray_TYPE(a) != NPY_UINT64 ||
-        PyArray_TYPE(b) != NPY_UINT64 || PyArray_TYPE(out) != NPY_UINT64 || !PyArray_ISCARRAY_RO(a) ||
-        !PyArray_ISCARRAY_RO(b) || !PyArray_ISCARRAY(out) || PyArray_DIM(a, 1) != PyArray_DIM(b, 0) ||
-        PyArray_DIM(out, 0) != PyArray_DIM(a, 0) || PyArray_DIM(out, 1) != PyArray_DIM(b, 1) || PyArray_DIM(a, 1) == 0) {
+    int d = PyArray_NDIM(given[0]), right = d == 2 || d == 3;
+    for (int i = 0; i < 3; i++)
+        right = right && PyArray_NDIM(given[i]) == d && PyArray_TYPE(given[i]) == NPY_UINT64 && PyArray_ISCARRAY_RO(given[i]) &&
+                (d == 2 || PyArray_DIM(given[i], 0) == PyArray_DIM(given[0], 0));
+    if (!right || !PyArray_ISWRITEABLE(given[2]) || PyArray_DIM(given[0], d - 1) != PyArray_DIM(given[1], d - 2) ||
+        PyArray_DIM(given[2], d - 2) != PyArray_DIM(given[0], d - 2) || PyArray_DIM(given[0], d - 1) == 0 ||
+        PyArray_DIM(given[2], d - 1) != PyArray_DIM(given[1], d - 1)) {
         PyErr_SetString(PyExc_ValueError, "expected uint64 matrices (m, k), (k, n) and (m, n) in C order, and k > 0");
         return NULL;
     }
+    npy_intp m = PyArray_DIM(given[0], d - 2), k = PyArray_DIM(given[1], d - 2), n = PyArray_DIM(given[1], d - 1);
+    npy_intp count = d == 3 ? PyArray_DIM(given[0], 0) : 1;
+    const uint64_t *a = PyArray_DATA(given[0]), *b = PyArray_DATA(given[1]);
+    uint64_t *c = PyArray_DATA(given[2]);
+    Product *product = product_here();
     char *memory = malloc((TERMS + 1) * sizeof(Line));
     if (memory == NULL)
         return PyErr_NoMemory();
     Line *panel = (Line *)(memory + sizeof(Line) - (uintptr_t)memory % sizeof(Line));
     Py_BEGIN_ALLOW_THREADS
-    product_here()(PyArray_DATA(a), PyArray_DATA(b), PyArray_DATA(out), PyArray_DIM(a, 0), PyArray_DIM(a, 1),
-                   PyArray_DIM(b, 1), panel);
+    for (npy_intp i = 0; i < count; i++)
+        product(a + i * m * k, b + i * k * n, c + i * m * n, m, k, n, panel);
     Py_END_ALLOW_THREADS
     free(memory);
     Py_RETURN_NONE;

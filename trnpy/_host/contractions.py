@@ -15,7 +15,7 @@ from trnpy._call import guards
 from trnpy._call.decisions import Problem
 from trnpy._call.fast_path import LIMITS
 from trnpy._call.guards import c_einsum
-from trnpy._call.host_table import HostRoute
+from trnpy._call.host_table import HostRoute, Look
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import WITHOUT_BLAS, Shapes
 from trnpy._einsum.plan import GREEDY, plan
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 EXACT = frozenset(WITHOUT_BLAS)
 MATRIX_S = 0.15e-6  # overhead of each BLAS call that NumPy's matmul makes for a stack
 INTEGER_SMALL = LIMITS["numpy.matmul"].product  # of the operands' sizes, up to which no route is considered
@@ -51,16 +53,22 @@ def _without_blas(a: Any, b: Any) -> bool:
     return integer.loops_long(a, b, terms)
 
 
-def _look_matrices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """``_look`` for two matrices of integers without reading them, because the compiled loop multiplies all values."""
-    if len(args) < 2 or not _in_c(args):
-        return _look(args, kwargs)
-    a, b = args[:2]
-    return bool(a.size * b.size > integer.COMPILED_LEAST * a.shape[1])
+def _of_integers(product: integer.Product) -> tuple[Look, Callable[[Args, Kwargs], bool]]:
+    """``_look`` and ``_fixed`` of matmul, dot or inner; the compiled loop multiplies integers whatever their values."""
 
+    def in_c(args: Args) -> bool:
+        return len(args) > 1 and type(args[0]) is type(args[1]) is ndarray and integer.in_c(product, args[0], args[1])
 
-def _in_c(args: tuple[Any, ...]) -> bool:
-    return type(args[0]) is type(args[1]) is ndarray and integer.in_c(args[0], args[1])
+    def look(args: Args, kwargs: Kwargs) -> bool:
+        if not in_c(args):
+            return _look(args, kwargs)
+        a, b = args[:2]
+        stacked = len(a) if a.ndim == 3 else 1  # whose length is in both sizes
+        terms = a.shape[-1]
+        enough = a.size * b.size > integer.COMPILED_LEAST * terms * stacked
+        return bool(enough and a.shape[-2] * b.size > integer.MATRIX_LEAST * stacked)
+
+    return look, lambda args, kwargs: in_c(args) or _fixed(args, kwargs)
 
 
 def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -161,10 +169,6 @@ def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return b.ndim == 0 or a.size * b.size <= max(INTEGER_SMALL, integer.least(b.dtype) * max(b.shape))
 
 
-def _fixed_matrices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return (len(args) > 1 and _in_c(args)) or _fixed(args, kwargs)
-
-
 @functools.lru_cache(maxsize=4096)
 def _only_looped(subscripts: str, shapes: Shapes) -> bool:
     """Whether NumPy's loop computes this contraction of two operands of integers, whatever their values are."""
@@ -173,7 +177,7 @@ def _only_looped(subscripts: str, shapes: Shapes) -> bool:
         found = plan(inputs, output, shapes, GREEDY)
     except (Unsupported, ValueError):
         return True
-    return not found.steps or found.steps[0].loops or not pairwise.one_product(found)
+    return not output or not found.steps or found.steps[0].loops or not pairwise.one_product(found)
 
 
 def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -183,8 +187,9 @@ def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(_look_matrices, functools.partial(_product, product=product), fixed=_fixed_matrices)
+        f"numpy.{name}": HostRoute(look, functools.partial(_product, product=product), fixed=fixed)
         for name, product in _PRODUCTS.items()
+        for look, fixed in (_of_integers(product),)
     },
     "numpy.tensordot": HostRoute(_look, _of_tensordot, fixed=_fixed),
     "numpy.einsum": HostRoute(_look_einsum, _of_einsum, direct=_direct_einsum, fixed=_fixed_einsum),

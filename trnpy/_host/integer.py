@@ -30,6 +30,7 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k 
 # takes 0.4 ns at 64 x 64 and 0.6 ns at 400 x 400 (AMD EPYC, 2026-11-28).
 TERM_S = 0.15e-9
 COMPILED_LEAST = volume(25_000)  # multiply-adds, 10 us of NumPy's loop, from which the compiled loop is called
+MATRIX_LEAST = 8**3  # multiply-adds of each matrix of a stack up to which its overhead is larger than NumPy's
 UNREAD = volume(64**3)  # multiply-adds up to which it is faster than reading the operands for their largest elements
 TURNED: Mapping[Any, bool] = {np.matmul: False, np.dot: False, np.inner: True}  # whether the second factor is turned
 
@@ -57,16 +58,19 @@ def without_lapack() -> Any:
         return None
 
 
-def in_c(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether the compiled loop multiplies ``a`` and ``b``, if they are given to one of ``TURNED``."""
-    return a.ndim == b.ndim == 2 and a.dtype.kind in "iu" and b.dtype.kind in "iu" and without_lapack() is not None
+def in_c(product: Product, a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the compiled loop computes ``product(a, b)``: of two matrices of integers, or of two stacks by matmul."""
+    if a.ndim != b.ndim or a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or product not in TURNED:
+        return False
+    alike = a.ndim == 2 or (a.ndim == 3 and product is np.matmul and len(a) == len(b))
+    return alike and without_lapack() is not None
 
 
 def _in_c(product: Product, a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The matrix product modulo the width of ``dtype``, of matrices for which ``in_c`` holds."""
     b = b.T if TURNED[product] else b
     left, right = (x.astype(np.int64, "C", copy=False).view(np.uint64) for x in (a, b))
-    c = np.empty((len(a), b.shape[1]), dtype if dtype.itemsize == 8 else np.int64)
+    c = np.empty((*a.shape[:-1], b.shape[-1]), dtype if dtype.itemsize == 8 else np.int64)
     without_lapack().multiply(left, right, c.view(np.uint64))
     return c.astype(dtype, copy=False)
 
@@ -93,7 +97,7 @@ def route(problem: Contraction, product: Product) -> Route:
     size = sum(a.size for a in arrays) + elements
     whole = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
     real = np.dtype(np.float32 if dtype.kind == "b" else np.float64)
-    looped = product in TURNED and in_c(*arrays)
+    looped = in_c(product, *arrays)
 
     def by(count: int, rates: HostRates) -> float:
         if looped:
@@ -161,8 +165,8 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     """
     if dtype.kind == "b":
         return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
-    looped = product in TURNED and in_c(a, b)
-    if looped and a.size * b.size <= UNREAD * k:
+    looped = in_c(product, a, b)
+    if looped and a.ndim == 2 and a.size * b.size <= UNREAD * k:
         return _in_c(product, a, b, dtype)
     largest = largest_sum(a, b, k)
     if largest < 2**SIGNIFICAND:

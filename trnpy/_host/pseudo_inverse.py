@@ -19,7 +19,7 @@ from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy._settings.tile import length
 from trnpy.linalg._matrices import NEAR, real
 
-LEAST = length(128)  # rows: as fast as SciPy at 100, 2 to 3.8 times as fast at 256 (AMD EPYC, 2026-11)
+LEAST = length(88)  # rows: 1.2 to 1.5 times SciPy's speed at 90, 2 to 3.8 times at 256 (AMD EPYC, 2026-11-28)
 
 
 def look_pinvh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
