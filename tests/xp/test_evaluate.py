@@ -86,3 +86,21 @@ def test_an_operand_that_a_program_holds_is_not_overwritten():
     np.testing.assert_array_equal(np.asarray(z), (A + 1.0) * 2.0 + 1.0)
     np.testing.assert_array_equal(held, A + 1.0)
     np.testing.assert_array_equal(host, A)
+
+
+@pytest.mark.parametrize("computed", ["before", "alone"])
+def test_a_result_in_the_memory_of_another_one_is_not_overwritten(computed):
+    """NumPy's real part of a real array is that array: neither may be written while the other one is needed."""
+    x = xp.asarray(A)
+    base = x @ x
+    if computed == "alone":
+        float(base[0, 0])
+    part = xp.real(base)
+    over = (base * 2.0) @ x
+    if computed == "alone":
+        np.asarray(part)
+    float(xp.sum(part))
+    del base
+    expected = A @ A
+    np.testing.assert_allclose(np.asarray(over), expected * 2.0 @ A, rtol=0, atol=N * N * np.finfo(float).eps * 100)
+    np.testing.assert_allclose(np.asarray(part), expected, rtol=0, atol=N * np.finfo(float).eps * 100)
