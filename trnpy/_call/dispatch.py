@@ -28,6 +28,7 @@ from trnpy._base.conventions import counted
 from trnpy._call.decision_cache import quick, rest
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, prepared, work_of
 from trnpy._call.fast_path import Entered, Verdict, _trace
+from trnpy._call.floating_errors import refuse_underflow
 from trnpy._call.gate import Face, Way, gated, stand_in, unattended
 from trnpy._call.known_answer import fault, retry, sound
 from trnpy._call.verify import Verified
@@ -318,6 +319,7 @@ def _decided(
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
         try:
+            refuse_underflow(op.name, problem.arrays)
             with np.errstate(all="ignore"):  # for a device's result; the original warns if the operands overflow
                 result = _accepted(problem, engine, policy, before)
         except Unsupported as why:
