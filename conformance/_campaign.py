@@ -186,7 +186,7 @@ def failing(copy: Path, tests: list[str], seconds: float) -> str:
         return ""
     if run.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return TIMEOUT
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
     return found[1] if found else f"pytest ended with {run.returncode}"
 
 

@@ -230,3 +230,12 @@ def test_the_command_prints_a_line_for_each_and_fails_if_one_survives(project, t
     said = capsys.readouterr().out
     assert "1 SURVIVED: " in said and "2 SURVIVED: " in said
     assert said.splitlines()[-2:] == ["2 survived", "killed 0 of 2 that change results, 0 %"]
+
+
+def test_the_name_of_a_failing_test_may_have_spaces(project):
+    (project / "tests/area/test_module.py").write_text(
+        "import pytest\n\n@pytest.mark.parametrize('x', [0], ids=['two words'])\n"
+        "def test_x(x):\n    assert x, 'no - no'\n"
+    )
+    name = "tests/area/test_module.py::test_x[two words]"
+    assert _campaign.failing(project, ["tests/area/test_module.py"], 20.0) == name
