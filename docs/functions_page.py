@@ -68,6 +68,7 @@ SOLVER_CALLS: Mapping[str, Callable[..., tuple]] = {
     **dict.fromkeys(("scipy.sparse.linalg.cg", "scipy.sparse.linalg.gmres"), lambda a, x: (a, x[:, 0])),
     **dict.fromkeys(("scipy.sparse.linalg.eigsh",), lambda a, x: (a, 4)),
     "scipy.sparse.linalg.lobpcg": lambda a, x: (a, x),
+    "scipy.sparse.linalg.expm": lambda a, x: (a.toarray(),),
     "scipy.sparse.linalg.expm_multiply": lambda a, x: (a.toarray(), x),
 }
 PYSCF = {

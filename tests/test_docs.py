@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import trnpy
+from trnpy._call.rows import rows
+from trnpy.linalg import _blas_rows, _lapack_rows
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
@@ -92,3 +94,15 @@ def test_the_docs_have_few_habits_that_readers_stumble_over():
     limits = {"a": 0.095, "b": 0.484, "f": 0.317, "g": 0.330, "h": 0.303}
     assert rates.keys() == limits.keys()
     assert {key: rate for key, rate in rates.items() if rate > limits[key]} == {}
+
+
+def test_the_page_of_functions_has_a_call_for_each_row():
+    """A new row of a sparse function, of BLAS, LAPACK or PySCF needs a line in docs/functions_page.py."""
+    pytest.importorskip("pyscf")
+    import functions_page as page
+
+    sparse = [op.name for namespace in ("scipy.sparse", "scipy.sparse.linalg") for op in rows(namespace)]
+    assert page.SOLVER_CALLS.keys() == set(sparse)
+    routines = [op.name.rpartition(".")[2][1:] for op in (*_blas_rows.OPS, *_lapack_rows.OPS)]
+    assert page.ROUTINES.keys() == set(routines)
+    assert page.PYSCF.keys() == page.pyscf_patch.rows().keys()
