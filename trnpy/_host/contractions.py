@@ -89,8 +89,8 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
     if plain and 2 < len(arrays) == len(args) - 1 and _alike(args[0]) and all(a.flags.c_contiguous for a in arrays):
         return c_einsum  # it reads a single line; a route would read it more often
-    if {a.dtype.char for a in arrays} <= EXACT:
-        return _without_blas(*arrays[-2:])
+    if {a.dtype.char for a in arrays} <= EXACT:  # of two operands only
+        return len(arrays) == 2 and _without_blas(*arrays)
     return kwargs.get("optimize", False) is False
 
 
@@ -182,7 +182,8 @@ def _only_looped(subscripts: str, shapes: Shapes) -> bool:
 
 def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     plain = len(args) == 3 and type(args[0]) is str and type(args[1]) is type(args[2]) is ndarray
-    return _fixed(args, kwargs) or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
+    operands = sum([type(a) is ndarray for a in args])
+    return operands > 2 or _fixed(args, kwargs) or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
 
 
 ROUTES = {
