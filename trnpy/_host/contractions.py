@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 # NumPy's own, bound before anything is patched.
 _einsum, _tensordot = np.einsum, np.tensordot
-_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
+_DOT = np.dot
+_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": _DOT, "inner": np.inner}
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+Fixed = Callable[[Args, Kwargs], bool]
 EXACT = frozenset(WITHOUT_BLAS)
 MATRIX_S = 0.15e-6  # overhead of each BLAS call that NumPy's matmul makes for a stack
 INTEGER_SMALL = LIMITS["numpy.matmul"].product  # of the operands' sizes, up to which no route is considered
@@ -53,7 +55,7 @@ def _without_blas(a: Any, b: Any) -> bool:
     return integer.loops_long(a, b, terms)
 
 
-def _of_integers(product: integer.Product) -> tuple[Look, Callable[[Args, Kwargs], bool]]:
+def _of_integers(product: integer.Product) -> tuple[Look, Fixed]:
     """``_look`` and ``_fixed`` of matmul, dot or inner; the compiled loop multiplies integers whatever their values."""
 
     def in_c(args: Args) -> bool:
@@ -133,7 +135,22 @@ def _product(prepare: Callable[..., Contraction], *args: Any, product: integer.P
 
 
 def _of_tensordot(prepare: Callable[..., Contraction], a: Any, b: Any, axes: Any = 2) -> Contraction:
-    return _exact(prepare(a, b, axes), functools.partial(_tensordot, axes=axes))
+    product = _DOT if _is_dot(a, b, axes) else functools.partial(_tensordot, axes=axes)
+    return _exact(prepare(a, b, axes), product)
+
+
+def _is_dot(a: Any, b: Any, axes: Any = 2) -> bool:
+    return type(axes) is int and axes == 1 and type(a) is type(b) is ndarray and a.ndim == b.ndim == 2
+
+
+def _by_dot(of_dot: Look | Fixed, others: Look | Fixed) -> Callable[[Args, Kwargs], Any]:
+    """``of_dot`` if a call of tensordot is a product of two matrices, otherwise ``others``."""
+
+    def chosen(args: Args, kwargs: Kwargs) -> Any:
+        axes = args[2] if len(args) > 2 else kwargs.get("axes", 2)
+        return (of_dot if len(args) > 1 and _is_dot(args[0], args[1], axes) else others)(args, kwargs)
+
+    return chosen
 
 
 def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: Any) -> Contraction:
@@ -186,13 +203,14 @@ def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return operands > 2 or _fixed(args, kwargs) or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
 
 
+_look_dot, _fixed_dot = _of_integers(_DOT)
 ROUTES = {
     **{
         f"numpy.{name}": HostRoute(look, functools.partial(_product, product=product), fixed=fixed)
         for name, product in _PRODUCTS.items()
         for look, fixed in (_of_integers(product),)
     },
-    "numpy.tensordot": HostRoute(_look, _of_tensordot, fixed=_fixed),
+    "numpy.tensordot": HostRoute(_by_dot(_look_dot, _look), _of_tensordot, fixed=_by_dot(_fixed_dot, _fixed)),
     "numpy.einsum": HostRoute(_look_einsum, _of_einsum, direct=_direct_einsum, fixed=_fixed_einsum),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
