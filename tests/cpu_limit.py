@@ -8,7 +8,9 @@ import os
 
 import pytest
 
-LIMIT_S = 3.0  # tests/full.txt lists tests above a fifth of a CPU second; a slow or busy processor is far from this limit
+LIMIT_S = (
+    3.0  # tests/full.txt lists tests above a fifth of a CPU second; a slow or busy processor is far from this limit
+)
 
 
 def used_s() -> float:
