@@ -17,6 +17,7 @@
 
 enum { NOT_FINITE = 1, NOT_DEFINITE = 2, NOT_CONVERGED = 3 };
 enum { OWN = 20 };   /* rows up to which the loops here are faster than LAPACK's calls (AMD EPYC, both kernels, 2026-11) */
+enum { OWN_INVERSE = 14 }; /* the same for inverses */
 enum { BLOCK = 32 }; /* columns of getri's workspace */
 enum { DEGREE = 17 };
 

@@ -186,15 +186,17 @@ static inline int NAME(hermitian)(const T *a, int n)
     return 1;
 }
 
-/* The factors of ``a`` in place, from ``factor`` or from LAPACK, which factors the transpose. */
-static int NAME(decompose)(T *a, int n, int *swaps)
+/* The factors of ``a`` in place, from ``factor`` if ``own``, or from LAPACK, which factors the transpose. */
+static int NAME(factors)(T *a, int n, int *swaps, int own)
 {
-    if (n <= OWN)
+    if (own)
         return NAME(factor)(a, n, n, swaps);
     int info = 0;
     NAME(getrf)(&n, &n, a, &n, swaps, &info);
     return info;
 }
+
+static int NAME(decompose)(T *a, int n, int *swaps) { return NAME(factors)(a, n, swaps, n <= OWN); }
 
 static int NAME(det)(const Stack *s, char *out)
 {
@@ -267,7 +269,7 @@ static int NAME(solve)(const Stack *s, const Stack *right, char *out, npy_bool *
 /* The inverses, exactly Hermitian if their matrices are, and whether SciPy must compute them, as in ``solve``. */
 static int NAME(inv)(const Stack *s, char *out, npy_bool *doubtful)
 {
-    int n = s->n, *swaps = s->integers, info = 0, room = n * BLOCK;
+    int n = s->n, *swaps = s->integers, info = 0, room = n * BLOCK, own = n <= OWN_INVERSE;
     npy_intp all = (npy_intp)n * n;
     T *a = s->space, *work = a + all;
     for (npy_intp i = 0; i < s->count; i++) {
@@ -276,14 +278,14 @@ static int NAME(inv)(const Stack *s, char *out, npy_bool *doubtful)
         T *x = (T *)out + i * all;
         double size = NAME(norm)(a, all);
         int structured = NAME(open)(a, n), mirrored = NAME(hermitian)(a, n), zeros;
-        if (n > OWN)
+        if (!own)
             memcpy(x, a, all * sizeof(T));
-        zeros = structured || NAME(decompose)(n > OWN ? x : a, n, swaps);
+        zeros = structured || NAME(factors)(own ? a : x, n, swaps, own);
         if (zeros) {
             doubtful[i] = 1;
             continue;
         }
-        if (n <= OWN) {
+        if (own) {
             for (npy_intp j = 0; j < all; j++)
                 x[j] = NAME(zero);
             for (int j = 0; j < n; j++)
