@@ -1,0 +1,67 @@
+"""Real programs: processor seconds of ten libraries' typical programs under the runner and inside a patch, over plain.
+
+The programs are in ``real_programs/``, one a library; those of libraries that are not installed are left out. The fixed
+cost is that of a program which imports NumPy and SciPy and makes one call: of the runner's start and report, and of
+``patched()``, which imports the modules that it patches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import tempfile
+from pathlib import Path
+
+from benchmarks._measure import gate, header
+from benchmarks._processes import FIXED_S, LIMIT, PATCHED, medians
+
+FOLDER = Path(__file__).parent / "real_programs"
+PACKAGES = {"scikit": "sklearn"}  # others are imported under the first word of the file's name
+FIRST = "import numpy as np\nimport scipy.linalg, scipy.sparse.linalg\nnp.dot(np.eye(3), np.eye(3))\n"
+
+
+def commands(program: Path) -> dict[str, list[str]]:
+    return {
+        "plain": [str(program)],
+        "runner": ["-m", "trnpy", str(program)],
+        "patched": ["-c", PATCHED, str(program)],
+    }
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks real", description=__doc__)
+    parser.add_argument("names", nargs="*", help="libraries, by the first word of their program's name; default: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(argv)
+    gate("tests/_cli/test_runner.py", "tests/_call/test_gate.py")
+    header("real programs, processor seconds over plain ones", f"medians of {options.rounds} runs in turns")
+    over = 0
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder, "first.py")
+        first.write_text(FIRST)
+        found = medians(commands(first), folder, options.rounds)
+        fixed = {way: found[way] - found["plain"] for way in ("runner", "patched")}
+        over += fixed["runner"] > FIXED_S
+        print("fixed cost: " + ", ".join(f"{way} {1e3 * s:.0f} ms" for way, s in fixed.items()) + "\n")
+        print(f"{'program':28}{'plain s':>9}" + "".join(f"{way:>10}{'net':>8}" for way in fixed))
+        for program in sorted(FOLDER.glob("*.py")):
+            package = program.stem.partition("_")[0]
+            if options.names and package not in options.names:
+                continue
+            if importlib.util.find_spec(PACKAGES.get(package, package)) is None:
+                print(f"{program.stem:28}left out: not installed")
+                continue
+            try:
+                found = medians(commands(program), folder, options.rounds)
+            except RuntimeError as why:
+                over += 1
+                print(f"{program.stem:28}FAILED: {why}")
+                continue
+            cells = ""
+            for way, fixed_s in fixed.items():
+                net = (found[way] - fixed_s) / found["plain"]
+                over += net > LIMIT
+                cells += f"{found[way] / found['plain']:10.3f}{net:8.3f}"
+            print(f"{program.stem:28}{found['plain']:9.2f}{cells}", flush=True)
+    print(f"\nall within {LIMIT} and {1e3 * FIXED_S:.0f} ms" if not over else f"\n{over} over their limit")
+    return int(bool(over))
