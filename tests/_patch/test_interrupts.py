@@ -1,6 +1,5 @@
 """An interrupt at any line of entering or leaving a block, or of patching, leaves nothing behind."""
 
-import contextlib
 import copyreg
 import functools
 import random
@@ -128,8 +127,13 @@ def interrupted(call):
     while True:
         n += 1
         at = AtLine(n)
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             call(at)
+        except KeyboardInterrupt:
+            pass
+        except RuntimeError as why:  # up to Python 3.11 what a __set_name__ raises arrives so
+            if not isinstance(why.__cause__, KeyboardInterrupt):
+                raise
         yield n
         if not at.reached:
             return

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from patching import LARGE, ORIGINALS, A, calling, pristine, routed  # noqa: F40
 
 import trnpy
 from trnpy._call.dispatch import FallbackError, Reason
+from trnpy._engine.residency import Cache, place
 from trnpy._patch import hook
 
 pytestmark = pytest.mark.skipif(hook.compiled is None, reason="trnpy was installed without a C compiler: by name only")
@@ -129,16 +131,26 @@ def test_operators_and_the_function_decide_and_compute_alike(shapes, dtypes):
     np.testing.assert_allclose(found[0], a.astype(found[0].dtype) @ b, rtol=32 * np.finfo(found[0].dtype).eps)
 
 
-def test_operands_stay_on_the_device_as_by_name():
+def test_operands_stay_on_the_device_as_by_name(monkeypatch):
+    """Each operand is found once: only lookups of these two count, because the cache is the process's."""
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal((200, 200)).astype("f4") for _ in range(2))
+    found, get = [], Cache.get
+
+    def looked_up(cache, array, *form, **options):
+        hits = cache.hits
+        held = get(cache, array, *form, **options)
+        found.extend((name, cache.hits - hits) for name, x in (("a", a), ("b", b)) if place(array) == place(x))
+        return held
+
     for multiply in (operator.matmul, np.matmul):
         with trnpy.patched(device="simulator", force=True), trnpy.resident(a, b):
             first, second = multiply(a, b), multiply(a, b)
-            cache = trnpy._engine.engines.current_engine(trnpy.current_policy()).cache
-            hits = cache.hits
-            multiply(a, b)
-            assert cache.hits >= hits + 2  # both operands; a result that stays may be found as well
+            with monkeypatch.context() as patch:
+                patch.setattr(Cache, "get", looked_up)
+                multiply(a, b)
+            assert sorted(found) == [("a", 1), ("b", 1)]
+            found.clear()
             np.testing.assert_array_equal(first, second)
 
 
@@ -428,3 +440,17 @@ def test_awkward_arrays_multiply_as_they_do_unpatched():
     plain = product()
     with trnpy.patched():
         assert product() == plain
+
+
+def test_the_report_of_a_linear_model_has_its_products_by_line():
+    """scikit-learn multiplies with ``@``: the products count for the program's line, with the library's beside it."""
+    models = library("sklearn.linear_model")
+    rng = np.random.default_rng(5)
+    x, y = rng.standard_normal((300, 20)), rng.standard_normal(300)
+    with trnpy.patched(), trnpy.profile() as run:
+        ridge = models.Ridge(solver="cholesky").fit(x, y)
+        ridge.predict(x)
+    lines = [t for t in run.by_line() if t.op == "numpy.matmul"]
+    assert {Path(t.file).name for t in lines} == {Path(__file__).name}
+    assert len({t.line for t in lines}) == 2 and all("sklearn" in t.through for t in lines)
+    assert sum(t.calls for t in lines) >= 3  # of fit: X^T X and X^T y

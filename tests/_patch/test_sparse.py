@@ -101,7 +101,7 @@ def test_the_runner_sees_sparse_work_that_is_imported_later(tmp_path):
         "import numpy as np\nimport scipy.sparse as sp\nfrom scipy.sparse.linalg import cg, spsolve\n"
         "a = sp.eye_array(100, format='csr')\nb = a @ np.ones(100)\ncg(a, b)\n"
     )
-    run = subprocess.run([sys.executable, "-m", "trnpy", program], capture_output=True, text=True, cwd=tmp_path)
+    run = subprocess.run([sys.executable, "-m", "trnpy", "-v", program], capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0
     assert "program.py:5  scipy.sparse.matmul" in run.stderr
     assert "program.py:6  scipy.sparse.linalg.cg" in run.stderr
