@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg
 
 import trnpy.linalg
+from trnpy._call.decision_cache import Verdicts
 from trnpy._call.dispatch import Reason
-from trnpy._call.fast_path import Verdicts
 from trnpy._host import stack_routes
 
 COUNT = 1000  # matrices: enough that every row's stack is worth its route

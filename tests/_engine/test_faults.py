@@ -12,8 +12,8 @@ from doubles import FaultyEngine, Float32Engine, RecordingEngine
 import trnpy
 from nkisim.hardware import TRN2
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
-from trnpy._call.known_answer import sound as fit
 from trnpy._engine.engines import HOST, DeviceEngine, engine
+from trnpy._engine.known_answer import sound as fit
 from trnpy._nki.simulated import SimulatorRuntime
 
 N = 200

@@ -6,20 +6,33 @@ without an engine, because a decision about an engine also depends on its health
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from trnpy._call.decisions import Op, decide, prepared, work_of
-from trnpy._call.fast_path import Known, Verdict, Verdicts
-from trnpy._call.gate import sizes
+from trnpy._call.gate import KINDS, Args, Kwargs, sizes
 from trnpy._engine.engines import at_rest
 from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy
 
-KINDS = 4096  # keys in the cache, more than most programs have; a full cache is emptied
+# The function to call with the caller's arguments, the conversion of its result to the caller's form, and the decision,
+# None if it was not asked for.
+Verdict = tuple[Callable[..., Any], Callable[[Any], Any] | None, Decision | None]
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
+
+class Known(NamedTuple):
+    """Cached decisions under one policy and one set of host rates; None if calls with a key are decided each time."""
+
+    policy: Policy
+    rates: HostRates | None
+    verdicts: dict[Any, Verdict | None]
+
+
+class Verdicts:
+    """The current cached decisions, replaced as a whole: a thread that holds the old object sees no newer ones."""
+
+    known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
 def rest(policy: Policy, rates: HostRates | None = None) -> Known:
@@ -33,7 +46,10 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """How to run a call whose applicability check returned ``found``; None if such calls are decided each time."""
-    if found is not True and not policy.force and sizes(args, kwargs)[0] <= op.small:
+    if found is not True and not recorded and at_rest(policy):
+        rest(policy)
+        return found or op.direct(args, kwargs), None, None
+    if found is not True and sizes(args, kwargs)[0] <= op.small:
         return found or op.reference, None, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
         return None

@@ -54,11 +54,6 @@ class Cost:
         computed = rates.seconds(self.kind, self.n, self.flops, dtype, self.bytes_in + self.bytes_out)
         return computed + self.moved / rates.copy_bytes_per_s
 
-    @property
-    def intensity(self) -> float:
-        """Useful flops per byte moved."""
-        return self.flops / max(self.bytes_in + self.bytes_out, 1)
-
 
 @record()
 class Route:
@@ -221,10 +216,6 @@ class Work(NamedTuple):
     method: str = ""
     kept: tuple[tuple[int, bool], ...] = ()  # arrays that are on the device, as in ``Reuse``
 
-    def by(self, method: str) -> Work:
-        """The same call with another method of its algorithm."""
-        return self._replace(method=method)
-
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
         """The cost of the call on ``hardware``, from a cached dry run."""
         # ``force`` and ``min_flops`` decide where the steps of a contraction run.
@@ -310,7 +301,7 @@ def priced(work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Pol
     """
     found = []
     for method in [m for m in methods if m == policy.method] or methods or ("",):
-        tally = (work.by(method) if method else work).tally(hardware, policy)
+        tally = (work._replace(method=method) if method else work).tally(hardware, policy)
         parts, moved_s = tally.parts(hardware, rates), tally.moved_s(hardware)
         moved, overlapped = tally.bytes_in + tally.bytes_out, any(tally.hidden[:2])
         found.append(Price(tally.launched, moved, moved_s, parts, method, cores=tally.cores, overlapped=overlapped))

@@ -13,7 +13,6 @@ import functools
 import importlib
 import math
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,15 +24,15 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted
-from trnpy._call.decision_cache import quick, rest
+from trnpy._call.decision_cache import Verdicts, quick
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, prepared, work_of
-from trnpy._call.fast_path import Entered, Verdict, _trace
+from trnpy._call.fast_path import Entered, _trace
 from trnpy._call.floating_errors import refuse_underflow
-from trnpy._call.gate import Face, Way, gated, stand_in, unattended
-from trnpy._call.known_answer import fault, retry, sound
+from trnpy._call.gate import Face, Way, gated, stand_in
 from trnpy._call.verify import Verified
 from trnpy._engine import lapack, tuning
-from trnpy._engine.engines import HOST, Engine, Refused, at_rest, current_engine
+from trnpy._engine.engines import HOST, Engine, Refused, current_engine
+from trnpy._engine.known_answer import fault, retry, sound
 from trnpy._engine.precision import eps, underflow
 from trnpy._engine.proof.checksums import Wrong
 from trnpy._engine.proof.engine import Proving
@@ -42,7 +41,7 @@ from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._report.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import Attention, Policy, current_policy
+from trnpy._settings.policy import Attention, Policy, ProcessPolicy, current_policy
 
 __all__ = [
     "ALLOWED_ERROR", "CONTENT", "Cost", "Decision", "FallbackError", "NkiFallbackWarning", "Op", "Problem", "Reason",
@@ -187,10 +186,6 @@ def accelerated(op: Op) -> Callable[..., Any]:
 class Direct(Face):
     """An accelerated function under trnpy's own name."""
 
-    @property
-    def __trnpy_op__(self) -> Op:
-        return self._load()
-
     def __reduce__(self) -> str:
         return str(self.__name__)  # pickled by name, as a global of its module
 
@@ -199,6 +194,11 @@ class Direct(Face):
 
 
 DIRECT = gated(Direct)
+
+
+def unattended() -> bool:
+    """Whether no engine, record or setting has been requested; then the original function runs at once."""
+    return not Attention.asked and ProcessPolicy.policy is Verdicts.known.policy
 
 
 def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: Any, frame: FrameType) -> None:
@@ -213,31 +213,31 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
     recorded = ledger is not None or log is not None
     if found is False and _is_routed_subclass(op, args, kwargs):
         found = True
-    if found is not True and not recorded and at_rest(policy):
-        rest(policy)
-        way.run(found or op.direct(args, kwargs), args, kwargs)
-        way.settled = way.function
-        return
     verdict = None if policy.force else quick(op, found, args, kwargs, policy, recorded)
-    if verdict is not None:
-        function, way.form, way.decision = verdict
-        way.run(function, args, kwargs)
-        if way.decision.route:
-            _or_reference(op, way, args, kwargs)
-    elif recorded:
-        _ready(op.name in SEARCHED)
-        way.ran_from, way.started = time.thread_time(), time.perf_counter()  # the time of loading is not counted
     if recorded:
-        way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log, time.process_time())
-    if verdict is None:
-        try:
-            _decided(op, found, way, args, kwargs, policy, recorded)
-        except FallbackError as refused:
-            record(refused.decision, way.started, ledger, log, frame)
-            raise
-    # Calls with a modelled device time are recorded one by one, because each has its own gain.
-    elif not recorded or not (log is not None or _priced(verdict[2]) or (ledger and ledger.comparisons.wanted)):
-        _settled(way, verdict)
+        way.record = functools.partial(_recorded, op, args, kwargs, frame, ledger, log)
+    if verdict is not None:
+        function, way.form, decision = verdict
+        way.decision, way.routed = decision, decision is not None and bool(decision.route)
+        way.run(function, args, kwargs)
+        if way.routed:
+            _or_reference(op, way, args, kwargs)
+        # Calls with a modelled device time are recorded one by one, because each has its own gain.
+        priced = decision is not None and (decision.device_s is not None or decision.model_reason == Reason.NO_DEVICE)
+        each = log is not None or (ledger is not None and (priced or ledger.comparisons.wanted))
+        if way.form is None and not each:
+            way.settled = function
+        return
+    if recorded:
+        _ready(op.name in SEARCHED)
+        way.start()  # again, because the time of loading is not counted
+    try:
+        _decided(op, found, way, args, kwargs, policy, recorded)
+    except FallbackError as refused:
+        if recorded:
+            way.stop()
+            way.note(refused.decision, ledger, log, frame)
+        raise
 
 
 def _is_routed_subclass(op: Op, args: Any, kwargs: Any) -> bool:
@@ -248,37 +248,20 @@ def _is_routed_subclass(op: Op, args: Any, kwargs: Any) -> bool:
     return plain is not None and op.look(plain.args, plain.kwargs) is True
 
 
-def _priced(decision: Decision) -> bool:
-    return decision.device_s is not None or decision.model_reason == Reason.NO_DEVICE
-
-
-def _settled(way: Way, verdict: Verdict | None) -> None:
-    """Let later calls with this cache key skip the decision, unless it depends on their form or values."""
-    if verdict is not None and verdict[1] is None:
-        way.settled, way.routed = verdict[0], bool(verdict[2].route)
-
-
 def _recorded(
-    op: Op, args: Any, kwargs: Any, frame: FrameType, ledger: _ledger.Ledger | None, log: list[Decision] | None,
-    cpu_s: float, way: Way, seconds: float, ran_s: float,
-) -> None:  # fmt: skip
-    """Record a call that ``way`` has run; ``cpu_s`` is the process's processor time at its start."""
+    op: Op,
+    args: Any,
+    kwargs: Any,
+    frame: FrameType,
+    ledger: _ledger.Ledger | None,
+    log: list[Decision] | None,
+    way: Way,
+) -> None:
+    """Record a call that ``way`` has run."""
     decision = cast(Decision, way.decision)
-    record(decision, way.started, ledger, log, frame, seconds, ran_s, time.process_time() - cpu_s)
+    way.note(decision, ledger, log, frame)
     if ledger is not None and decision.route and ledger.comparisons.wanted:
-        ledger.comparisons.compare(decision, seconds, op.reference, args, kwargs)
-
-
-def record(
-    decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None, frame: FrameType,
-    seconds: float | None = None, ran_s: float = math.inf, cpu_s: float | None = None,
-) -> None:  # fmt: skip
-    """Record a call; if ``seconds`` is None, the call is about to raise."""
-    if ledger is not None:
-        seconds = time.perf_counter() - started if seconds is None else seconds
-        ledger.add(decision, started, seconds, frame, ran_s, cpu_s)
-    if log is not None:
-        log.append(decision)
+        ledger.comparisons.compare(decision, way.seconds, op.reference, args, kwargs)
 
 
 @functools.cache
@@ -293,12 +276,12 @@ def _ready(searches: bool) -> None:
 def _or_reference(op: Op, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run the original function if the function of ``way`` refuses the values."""
 
-    def refused(way: Way, why: Any) -> None:
+    def instead(why: Any) -> None:
         way.decision = replace(cast(Decision, way.decision), reason=why.reason, detail=str(why), route="")
         way.form, way.settled, way.refusals = None, None, ()
         way.run(op.reference, args, kwargs)
 
-    way.refusals, way.refused = (Unsupported,), refused
+    way.refusals, way.instead = (Unsupported,), instead
 
 
 def _decided(
@@ -329,7 +312,7 @@ def _decided(
             decision = replace(decision, on_device=False, reason=reason, detail=str(why))
         # A driver may raise anything, and the user must still get a result: count the fault, warn and report it.
         except Exception as why:
-            fault(engine, why, problem, _kind(op, problem, policy))
+            fault(engine, why, problem.arrays, _kind(op, problem, policy))
             decision = replace(decision, on_device=False, **_fault(why))
             if policy.fallback == "raise":
                 raise FallbackError(decision) from why
@@ -344,7 +327,9 @@ def _decided(
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
             way.decision = decision
-            _after_fault(reference, way, args, kwargs)
+            context = contextvars.copy_context()
+            context.run(_fallen.set, True)  # functions that the original calls do not use the engine
+            way.run(context.run, (reference, *args), kwargs)  # C code, without a frame between caller and SciPy
             return
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
@@ -423,10 +408,11 @@ def _delivered(
     policy: Policy, engine: Engine,
 ) -> None:  # fmt: skip
     """Put an accepted result into ``way``; if a repetition on the host disagrees, the original function runs."""
-    if policy.verify and _chance()() < policy.verify:
+    if policy.verify and np.random.default_rng().random() < policy.verify:
 
         def deliver(problem: Problem, result: Any) -> Any:
-            return _formed(form, problem.deliver(copy.deepcopy(result)))
+            delivered = problem.deliver(copy.deepcopy(result))
+            return delivered if form is None else form(delivered)
 
         verified = Verified(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
         apart = verified.apart(result)
@@ -442,7 +428,7 @@ def _delivered(
                 decision = replace(decision, detail=f"{decision.detail}; so does the algorithm's on the host")
                 engine.health.refusals[str(decision.reason)] += 1
             else:
-                fault(engine, Wrong(found), problem, _kind(op, problem, policy))
+                fault(engine, Wrong(found), problem.arrays, _kind(op, problem, policy))
             if policy.fallback == "raise":
                 raise FallbackError(decision)
             if policy.fallback == "warn":
@@ -451,18 +437,7 @@ def _delivered(
             way.run(op.reference, args, kwargs)
             return
     engine.health.worked()
-    way.result = _formed(form, problem.deliver(result))
-
-
-def _formed(form: Form | None, result: Any) -> Any:
-    return result if form is None else form(result)
-
-
-def _after_fault(reference: Callable[..., Any], way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run ``reference`` after a fault; its own calls of accelerated functions do not use the engine."""
-    context = contextvars.copy_context()
-    context.run(_fallen.set, True)
-    way.run(context.run, (reference, *args), kwargs)  # C code, without a frame between the caller and SciPy
+    way.result, way.form = problem.deliver(result), form
 
 
 def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:
@@ -494,11 +469,3 @@ def _fault(why: Exception) -> dict[str, Any]:
         return {"reason": Reason.ACCURACY, "detail": str(why)}
     reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
     return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
-
-
-@functools.cache
-def _chance() -> Callable[[], float]:
-    """A generator of random numbers from 0 to 1 that does not change the state of the program's generators."""
-    import random  # imported late: it takes 3 ms, and only a policy that verifies needs it
-
-    return random.Random().random

@@ -9,12 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trnpy._base import ranks_env
-from trnpy._settings.policy import Policy
 from trnpy._settings.tile import area, volume
 
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
-    from trnpy._settings.host_rates import HostRates
 
 BLAS = frozenset("fdFD")  # characters of the dtypes that NumPy multiplies with BLAS
 
@@ -35,28 +33,13 @@ _MATRICES = Limits(PRODUCTS, volume(600_000), blas=True)
 LIMITS: Mapping[str, Limits] = MappingProxyType(
     {f"numpy.{name}": _MATRICES for name in ("matmul", "dot", "inner", "tensordot")}
     | {"numpy.einsum": Limits(PRODUCTS, volume(90_000))}
+    # trnpy copies some small matrices that SciPy would overwrite.
+    | {f"scipy.linalg.{name}": Limits(UNSEEN, 1) for name in ("inv", "solve")}
 )
 # ``a @ b`` also calls this ufunc. If trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"
-# The function to call with the caller's arguments, the conversion of its result to the caller's form, the decision.
-Verdict = tuple[Callable[..., Any], Callable[[Any], Any] | None, "Decision"]
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
-
-
-class Known:
-    """Cached decisions under one policy and one set of host rates; None if calls with a key are decided each time."""
-
-    __slots__ = ("policy", "rates", "verdicts")
-
-    def __init__(self, policy: Policy, rates: HostRates | None, verdicts: dict[Any, Verdict | None]) -> None:
-        self.policy, self.rates, self.verdicts = policy, rates, verdicts
-
-
-class Verdicts:
-    """The current cached decisions, replaced as a whole: a thread that holds the old object sees no newer ones."""
-
-    known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
 class Entered:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from trnpy._base.conventions import uncounted
+from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.cache_key import kind_of
-from trnpy._call.fast_path import BLAS, LIMITS, UNSEEN, Limits, Verdicts, _trace
+from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, UNSEEN, Limits, _trace
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import EXACT
 from trnpy._settings import policy as _policy
@@ -60,38 +60,42 @@ NEVER = Limits(-1.0, -1.0)  # no call is small
 class Way:
     """How to run one call: the function or its result, and the record to make."""
 
-    __slots__ = (
-        *("function", "args", "kwargs", "decides", "timed", "alone", "result", "form", "refusals", "refused"),
-        *("decision", "record", "settled", "routed", "started", "ran_from"),
-    )
-
     def __init__(
-        self,
-        function: Callable[..., Any] | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        decides: Callable[..., None] | None = None,
-        alone: bool = True,
-        timed: bool = False,
-        record: Callable[[Way, float, float], None] | None = None,
-    ) -> None:
+        self, function: Callable[..., Any] | None, args: Args, kwargs: Kwargs, *,
+        decides: Callable[..., None] | None = None, alone: bool = True, timed: bool = False,
+        record: Callable[[Way], None] | None = None,
+    ) -> None:  # fmt: skip
         self.function, self.args, self.kwargs = function, args, kwargs
         self.decides = decides  # puts a function or a result here
         self.alone = alone  # whether the function calls the originals of accelerated functions
         self.timed, self.record = timed or record is not None, record
         self.result: Any = None
         self.form: Callable[[Any], Any] | None = None  # converts the function's result
-        # Exceptions with which the function may refuse the values, and the function that then replaces it.
-        self.refusals: tuple[type[Exception], ...] = ()
-        self.refused: Callable[[Way, Any], None] | None = None
+        self.refusals: tuple[type[Exception], ...] = ()  # with which the function may refuse the values
+        self.instead: Callable[[Any], None] | None = None  # called with the refusal: puts another function here
         self.decision: Decision | None = None
         self.settled: Callable[..., Any] | None = None  # the function for later calls with this cache key
         self.routed = False  # whether ``settled`` is a CPU fast path, which may refuse the values
-        self.started = self.ran_from = 0.0
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def run(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
         """Run this next."""
         self.function, self.args, self.kwargs = function, args, kwargs
+
+    def start(self) -> None:
+        """Start the clocks: of the process, of this thread and of the wall."""
+        self.cpu_from, self.ran_from, self.started = time.process_time(), time.thread_time(), time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop the clocks."""
+        self.seconds, self.ran_s = time.perf_counter() - self.started, time.thread_time() - self.ran_from
+        self.cpu_s = time.process_time() - self.cpu_from
+
+    def note(self, decision: Decision, ledger: Any, log: list[Decision] | None, frame: FrameType) -> None:
+        """Record this call, whose clocks have stopped."""
+        if ledger is not None:
+            ledger.add(decision, self.started, self.seconds, frame, self.ran_s, self.cpu_s)
+        if log is not None:
+            log.append(decision)
 
 
 class Patched(NamedTuple):
@@ -105,72 +109,6 @@ class Patched(NamedTuple):
     judge: Callable[..., bool] | None = None
     limit: tuple[int, str] | None = None
     caller: Callable[[FrameType], FrameType] | None = None
-
-
-def recorded() -> Any:
-    """The module for recording, loaded at the first recorded call."""
-    return importlib.import_module("trnpy._call.recorded")
-
-
-def entrance(
-    original: Callable[..., Any], load: Callable[[], Op], row: str, patched: Patched | None = None,
-    kind: type | None = None,
-) -> Any:  # fmt: skip
-    """The function that runs if an accelerated function is called: an instance of ``kind`` if trnpy is compiled.
-
-    ``load`` returns the row; it runs at the first call that needs it. ``row`` is its name, which reports show.
-    """
-    door = _Door(original, load, row, patched)
-    nothing = None if patched is None else patched.nothing
-    own: Any = _own if patched is None else patched.own
-    process: Any = _policy.ProcessPolicy if patched is None else patched.process
-
-    @uncounted
-    def call(*args: Any, **kwargs: Any) -> Any:
-        here = None
-        if patched is not None:
-            here = own.get() or process.activation
-            if patched.name not in here.names:
-                return original(*args, **kwargs)
-        try:
-            frame = sys._getframe(1)
-        except ValueError:  # a thread of C code, without a program's frame
-            return original(*args, **kwargs)
-        way = door.way(here, args, kwargs, frame)
-        token = own.set(nothing) if patched is not None and way.alone else None
-        if way.timed:
-            way.ran_from, way.started = time.thread_time(), time.perf_counter()
-        try:
-            if way.decides is not None:
-                way.decides(way, args, kwargs, frame)
-            while way.function is not None:
-                try:
-                    way.result = way.function(*way.args, **way.kwargs)
-                    way.function = None
-                except way.refusals as why:
-                    way.refused(way, why)  # type: ignore[misc]  # set with the refusals
-            if way.form is not None:
-                way.result = way.form(way.result)
-        finally:
-            if token is not None:
-                own.reset(token)
-        if way.record is not None:
-            way.record(way, time.perf_counter() - way.started, time.thread_time() - way.ran_from)
-        if way.settled is not None:
-            door.settle(here, way, args, kwargs)
-        return way.result
-
-    door.function = call
-    if compiled is None or kind is None:
-        return call
-    settings = (_policy.ProcessPolicy, "policy"), (_ledger.ProcessLedger, "ledger")
-    attributes = *settings, (Rates, "turn"), (Attention, "apart")
-    variables = own, _own, _override, _trace
-    alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions do not call public names
-    shown = *attributes, (process, "activation" if patched is not None else "policy")
-    door.function = door.gate = cast(Any, kind).__new__(kind, call, original, nothing, variables, shown, alone)
-    door.gate._limit(*door.limits)
-    return door.gate
 
 
 class Face:
@@ -190,6 +128,10 @@ class Face:
             raise AttributeError(name)
         return getattr(self._original, name)
 
+    @property
+    def __trnpy_op__(self) -> Op:
+        return self._load()
+
     # isinstance(np.matmul, np.ufunc), inspect.isfunction and help() give the same answers as for the original.
     __class__ = property(lambda self: type(self._original))
 
@@ -204,12 +146,69 @@ def stand_in(
     kind: type[Face], gated: type[Face] | None, original: Any, load: Callable[[], Op], row: str,
     patched: Patched | None = None, function: Any = None,
 ) -> Any:  # fmt: skip
-    """An instance of ``kind`` for ``original``. Calls run ``function`` if it is given, otherwise ``original``."""
-    call = entrance(original if function is None else function, load, row, patched, gated)
-    if gated is None or type(call) is not gated:
+    """An instance of ``kind`` for ``original``, of ``gated`` if trnpy is compiled.
+
+    Calls run ``function`` if it is given, otherwise ``original``. ``load`` returns the row; it runs at the first call
+    that needs it. ``row`` is its name, which reports show.
+    """
+    door = _Door(original if function is None else function, load, row, patched)
+    door.function = call = _call(door)
+    if compiled is None or gated is None:
         # Each has its own type with a static __call__, because an ordinary method would double the overhead.
-        call = object.__new__(type(kind.__name__, (kind,), {"__call__": staticmethod(call)}))
-    kind.__init__(call, original, load)
+        made: Any = object.__new__(type(kind.__name__, (kind,), {"__call__": staticmethod(call)}))
+    else:
+        settings = (_policy.ProcessPolicy, "policy"), (_ledger.ProcessLedger, "ledger")
+        attributes = *settings, (Rates, "turn"), (Attention, "apart")
+        shown = *attributes, (door.process, "activation" if patched is not None else "policy")
+        alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions do not call public names
+        variables = door.own, _own, _override, _trace
+        made = cast(Any, gated).__new__(gated, call, door.original, door.nothing, variables, shown, alone)
+        door.function = door.gate = made
+        door.gate._limit(*door.limits)
+    kind.__init__(made, original, load)
+    return made
+
+
+def _call(door: _Door) -> Callable[..., Any]:
+    """The function that runs calls that do not pass the compiled gate."""
+    original, patched, own, process, nothing = door.original, door.patched, door.own, door.process, door.nothing
+
+    @uncounted
+    def call(*args: Any, **kwargs: Any) -> Any:
+        here = None
+        if patched is not None:
+            here = own.get() or process.activation
+            if patched.name not in here.names:
+                return original(*args, **kwargs)
+        try:
+            frame = sys._getframe(1)
+        except ValueError:  # a thread of C code, without a program's frame
+            return original(*args, **kwargs)
+        way = door.way(here, args, kwargs, frame)
+        token = own.set(nothing) if patched is not None and way.alone else None
+        if way.timed:
+            way.start()
+        try:
+            if way.decides is not None:
+                way.decides(way, args, kwargs, frame)
+            while way.function is not None:
+                try:
+                    way.result = way.function(*way.args, **way.kwargs)
+                    way.function = None
+                except way.refusals as why:
+                    way.instead(why)  # type: ignore[misc]  # set with the refusals
+            if way.form is not None:
+                way.result = way.form(way.result)
+        finally:
+            if token is not None:
+                own.reset(token)
+        if way.record is not None:
+            way.stop()
+            way.record(way)
+        if way.settled is not None:
+            door.settle(here, way, args, kwargs)
+        return way.result
+
     return call
 
 
@@ -218,12 +217,17 @@ class _Door:
 
     def __init__(self, original: Any, load: Callable[[], Op], row: str, patched: Patched | None) -> None:
         self.original, self.load, self.row, self.patched = original, load, row, patched
+        direct = _own, _policy.ProcessPolicy, None  # without an activation
+        parts: tuple[Any, Any, Any] = direct if patched is None else (patched.own, patched.process, patched.nothing)
+        self.own, self.process, self.nothing = parts
         self.op: Op | None = None
         self.decides: Any = None
         self.function: Any = None  # the public one
-        # NumPy's rows have no fast path for so few elements; loading one would delay a program that imports only NumPy.
-        late = patched is not None and row.startswith("numpy.")
-        self.limits = LIMITS.get(row, Limits(UNSEEN)) if late else NEVER
+        # No row has a fast path for so few elements, and loading one takes a program 20 to 60 ms.
+        late = patched is not None and row.startswith(("numpy.", "scipy."))
+        self.limits = (
+            LIMITS.get(row, Limits(UNSEEN, math.inf if row.startswith("numpy.") else UNSEEN)) if late else NEVER
+        )
         words = patched.limit if patched is not None else None
         self.limit = (row, *(words or (int(self.limits.elements), "elements")))
         self.gate: Any = Kinds()
@@ -258,13 +262,13 @@ class _Door:
                     return way
         if patched is not None:
             if is_excluded(here, frame):
-                return cast(Way, recorded().excluded(self.row, self.original, args, kwargs, frame, ledger, log))
+                return self.excluded(args, kwargs, frame, ledger, log)
             op = self.op or self.loaded()
             if op.covers is not None and not op.covers(args, kwargs):
                 return Way(self.original, args, kwargs, alone=False)
         if self.op is None:
             self.loaded()
-        return Way(None, args, kwargs, self.decides, timed=ledger is not None or log is not None)
+        return Way(None, args, kwargs, decides=self.decides, timed=ledger is not None or log is not None)
 
     def known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
         """The function for a call that needs no decision, and the remembered decision unless the call is small."""
@@ -314,9 +318,7 @@ class _Door:
 
     def route(self, here: Any, again: Callable[..., Any]) -> Callable[..., Any]:
         """``again``, or the original for an excluded caller and for values that the fast path refuses."""
-        own: Any = None if self.patched is None else self.patched.own
-        nothing = None if self.patched is None else self.patched.nothing
-        unsupported = importlib.import_module("trnpy._report.reasons").Unsupported
+        unsupported = _reasons().Unsupported
 
         @uncounted
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -326,14 +328,14 @@ class _Door:
                     frame = frame.f_back
                 if is_excluded(here, frame):
                     return self.original(*args, **kwargs)
-            token = None if own is None else own.set(nothing)
+            token = None if self.patched is None else self.own.set(self.nothing)
             try:
                 return again(*args, **kwargs)
             except unsupported:
                 pass
             finally:
                 if token is not None:
-                    own.reset(token)
+                    self.own.reset(token)
             self.refusing.add(kind_of(args, kwargs))
             self.gate._settle(FORGOTTEN)
             return self.original(*args, **kwargs)
@@ -354,10 +356,15 @@ class _Door:
             or calls.activation is not here
             or calls.policy is not policy
         ):
-            calls = recorded().small_calls(self.limit, decision, ledger, frame, here, policy)
-            if calls is None:
-                if here is not None and recorded().inner(self.row, frame):
-                    self.gate._let_pass(state, frame, decision, None, sys.maxsize, None)
+            caller = frame.f_globals.get("__name__", "")
+            excluded = here is not None and is_excluded(here, frame)
+            if excluded and self.inner(caller):
+                self.gate._let_pass(state, frame, decision, None, sys.maxsize, None)
+                return None
+            small = decision or _reasons().small_decision(*self.limit)
+            told = _reasons().excluded_decision(self.row, caller) if excluded else small
+            calls = ledger.small_calls(told, frame, here, policy)
+            if calls is None:  # there are too many counters
                 return None
             if len(self.lines) >= _ledger.SITES:
                 self.lines.clear()
@@ -376,7 +383,25 @@ class _Door:
                 self.gate._let_pass(state, frame, decision, calls.passed, left, sample)
         if turn:
             return Way(function, *given)
-        return Way(function, *given, record=lambda way, seconds, ran_s: ledger.timed(calls, way.started, seconds))
+        return Way(function, *given, record=lambda way: ledger.timed(calls, way.started, way.seconds))
+
+    def excluded(self, args: Args, kwargs: Kwargs, frame: FrameType, ledger: Any, log: Any) -> Way:
+        """How to run a call from an excluded module: the original, recorded unless it is part of another call."""
+        caller = frame.f_globals.get("__name__", "")
+        if (ledger is None and log is None) or self.inner(caller):
+            return Way(self.original, args, kwargs, alone=False)
+        decision = _reasons().excluded_decision(self.row, caller)
+        return Way(self.original, args, kwargs, alone=False, record=lambda way: way.note(decision, ledger, log, frame))
+
+    def inner(self, caller: str) -> bool:
+        """Whether the caller is trnpy, or NumPy if it calls the ufunc with an entry, which keeps its name."""
+        package = str(caller).partition(".")[0]
+        return package in OWN or (self.row == ENTERED and package == "numpy")
+
+
+def _reasons() -> Any:
+    """The module that words decisions, which a program without recorded calls does not load."""
+    return importlib.import_module("trnpy._report.reasons")
 
 
 class Kinds:
@@ -414,8 +439,7 @@ def is_excluded(here: Any, frame: FrameType | None) -> bool:
     """Whether the module of ``frame`` is excluded. NumPy's functions that apply one of the program's pass it on."""
     while frame is not None:
         caller = frame.f_globals.get("__name__", "")
-        excluded = here.verdicts.get(caller)
-        if not (here.excludes(caller) if excluded is None else excluded):
+        if not here.excludes(caller):
             return False
         if frame.f_code.co_qualname not in APPLYING or caller.partition(".")[0] != "numpy":
             return True
@@ -426,11 +450,6 @@ def is_excluded(here: Any, frame: FrameType | None) -> bool:
 def is_compiled() -> bool:
     """Whether there is a compiled gate."""
     return compiled is not None
-
-
-def unattended() -> bool:
-    """Whether no engine, record or setting has been requested; then the original function runs at once."""
-    return not Attention.asked and _policy.ProcessPolicy.policy is Verdicts.known.policy
 
 
 def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from trnpy._base.records import record
@@ -33,18 +33,12 @@ class HostRoute:
 
 
 @functools.cache
-def _table() -> Mapping[str, str]:
+def host_entry(name: str) -> Any:
+    """The table's entry ``name``: the HostRoute of a row, or a function; None if there is no entry."""
     try:
-        table: Mapping[str, str] = importlib.import_module("trnpy._host").TABLE
+        module = importlib.import_module("trnpy._host").TABLE.get(name)
     except ModuleNotFoundError as why:
         if why.name != "trnpy._host":
             raise
-        return {}
-    return table
-
-
-@functools.cache
-def host_entry(name: str) -> Any:
-    """The table's entry ``name``: the HostRoute of a row, or a function; None if there is no entry."""
-    module = _table().get(name)
+        return None
     return None if module is None else importlib.import_module(f"trnpy._host.{module}").ROUTES[name]

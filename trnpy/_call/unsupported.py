@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.dispatch import record
 from trnpy._call.fast_path import _trace
-from trnpy._call.gate import sizes
+from trnpy._call.gate import Way, sizes
 from trnpy._call.namespace import settled
 from trnpy._report import ledger as _ledger
 from trnpy._report.no_path import BAND, NAMES, why
@@ -42,7 +40,10 @@ def _strict(function: Callable[..., Any], home: str) -> Callable[..., Any]:
         policy = current_policy()
         if policy.fallback == "raise" and (policy.force or sizes(args, kwargs)[0] > SMALL):
             decision = Decision(name, False, Reason.NO_PATH, why(name))
-            record(decision, time.perf_counter(), _ledger.ProcessLedger.ledger, _trace.get(), sys._getframe(1))
+            way = Way(function, args, kwargs)
+            way.start()
+            way.stop()
+            way.note(decision, _ledger.ProcessLedger.ledger, _trace.get(), sys._getframe(1))
             raise FallbackError(decision)
         return function(*args, **kwargs)
 

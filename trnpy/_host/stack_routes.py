@@ -362,7 +362,7 @@ def _whole(name: str) -> HostRoute:
         return reads_no_stack(args, kwargs)
 
     way, options = (routed, _inv) if name == "inv" else (beside, _solve)
-    return HostRoute(look, way(options), unseen=1, fixed=reads_none)
+    return HostRoute(look, way(options), fixed=reads_none)
 
 
 @conventions.uncounted

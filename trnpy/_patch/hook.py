@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from dataclasses import field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -46,9 +46,11 @@ class Activation:
 
     def excludes(self, caller: str) -> bool:
         """Whether calls from module ``caller`` stay original."""
-        parts = str(caller).split(".")  # __name__ may be any object in a namespace of exec
-        prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
-        verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] in OWN
+        verdict = self.verdicts.get(caller)
+        if verdict is None:
+            parts = str(caller).split(".")  # __name__ may be any object in a namespace of exec
+            prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
+            verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] in OWN
         return verdict
 
 
@@ -95,20 +97,9 @@ def active() -> Activation:
 class Hook(Face):
     """A replacement for a function of NumPy or SciPy that also has its pickle and hash."""
 
-    def __init__(self, original: Any, load: Callable[[], Op]) -> None:
-        super().__init__(original, load)
-
-    def name_it(self, name: str, call: Any) -> None:
-        """Set the name under which it is patched, and the object that is put there."""
-        original = self._original
-        module, _, attribute = name.rpartition(".")
-        # SciPy's functions keep the module that defines them, because tools such as joblib use it in names.
-        self.__module__, self.__name__ = getattr(original, "__module__", None) or module, attribute
-        self._name = name
-        self.enters = enters(name, original)
-        # A function replaces a method, because SciPy's classes bind it like their own.
-        self.placed: Any = original if self.enters else call if name in METHODS else self
-        _register(type(self))
+    _name: str  # under which it is patched
+    enters: bool  # whether the original stays in place and its calls enter the hook
+    placed: Any  # the object that is put in place
 
     def put(self) -> None:
         """Let calls of the name reach this hook."""
@@ -126,10 +117,6 @@ class Hook(Face):
             return False
         setattr(*place(self._name), self._original)
         return True
-
-    @property
-    def __trnpy_op__(self) -> Op:
-        return self._load()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         module, _, attribute = self._name.rpartition(".")
@@ -181,9 +168,16 @@ def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
     method = name in METHODS
     more = (_small_product, (SMALL_PRODUCT, "multiply-adds if it were dense"), _above_operators) if method else ()
     patched = Patched(name, own, ProcessActivation, NOTHING, *more)
-    hook: Hook = stand_in(Hook, None if method else HOOK, original, load, row, patched, behind(name, original))
-    hook.name_it(name, functools.update_wrapper(type(hook).__call__, original) if method else None)
-    return hook
+    hook: Any = stand_in(Hook, None if method else HOOK, original, load, row, patched, behind(name, original))
+    module, _, attribute = name.rpartition(".")
+    # SciPy's functions keep the module that defines them, because tools such as joblib use it in names.
+    hook.__module__, hook.__name__ = getattr(original, "__module__", None) or module, attribute
+    hook._name, hook.enters = name, enters(name, original)
+    # A function replaces a method, because SciPy's classes bind it like their own.
+    function = functools.update_wrapper(type(hook).__call__, original) if method else hook
+    hook.placed = original if hook.enters else function
+    _register(type(hook))
+    return cast(Hook, hook)
 
 
 def _small_product(a: Any, other: Any) -> bool:

@@ -222,6 +222,12 @@ def small_decision(name: str, most: int, of: str = "elements") -> Decision:
     return Decision(name, False, Reason.SMALL, f"at most {most:,} {of}")
 
 
+@functools.cache
+def excluded_decision(name: str, caller: str) -> Decision:
+    """The decision about calls of ``name`` from the module ``caller``, which a patch excludes."""
+    return Decision(name, False, Reason.EXCLUDED_CALLER, f"called from {caller}")
+
+
 class NkiFallbackWarning(RuntimeWarning):
     """The device failed and the host computed the result.
 

@@ -151,7 +151,7 @@ def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
     pattern, x = work.options
     pattern = replace(pattern, resident=EVERY if kept else frozenset())
     try:
-        tally = work._replace(options=(pattern, x)).by("tiles").tally(hardware, policy)
+        tally = work._replace(options=(pattern, x), method="tiles").tally(hardware, policy)
     except (Refused, Unknown):
         return None
     return tally.seconds(hardware, current_rates())

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trnpy._engine import health
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import eps
-
-if TYPE_CHECKING:
-    from trnpy._call.decisions import Problem
 
 KNOWN = 128  # order of that product
 ALLOWED = 10.0  # times its order and eps
@@ -52,9 +48,9 @@ def retry(engine: Engine) -> None:
     engine.health.tried(fit)
 
 
-def fault(engine: Engine, why: Exception, problem: Problem, kind: str) -> None:
+def fault(engine: Engine, why: Exception, arrays: tuple[np.ndarray, ...], kind: str) -> None:
     """Count a fault of a call of this kind by its cause, and handle it as ``health.CAUSES`` states."""
-    large = sum(a.nbytes for a in problem.arrays) * LARGE > engine.room
+    large = sum(a.nbytes for a in arrays) * LARGE > engine.room
     cause = health.cause(why, large)
     engine.health.failed(cause, kind)
     if cause == health.WRONG:
