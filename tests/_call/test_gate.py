@@ -460,13 +460,12 @@ def test_the_first_call_after_a_change_is_decided(recorded, change):
 
 
 def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
-    ledger = ledgers.ProcessLedger.ledger
-    monkeypatch.setattr(ledgers.ProcessLedger, "ledger", None)
-    monkeypatch.setattr(Attention, "asked", False)
-    np.dot(LARGE, LARGE)  # decided: from now on the policy is known
-    for _ in range(100):
-        assert np.array_equal(np.dot(A, A), A @ A)
-    monkeypatch.setattr(ledgers.ProcessLedger, "ledger", ledger)
+    with monkeypatch.context() as nobody:  # restored here: the fixture closes its ledger before monkeypatch ends
+        nobody.setattr(ledgers.ProcessLedger, "ledger", None)
+        nobody.setattr(Attention, "asked", False)
+        np.dot(LARGE, LARGE)  # decided: from now on the policy is known
+        for _ in range(100):
+            assert np.array_equal(np.dot(A, A), A @ A)
     np.dot(A, A)
     assert counts(recorded) == [1]
 
