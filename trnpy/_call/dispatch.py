@@ -411,8 +411,7 @@ def _delivered(
     if policy.verify and np.random.default_rng().random() < policy.verify:
 
         def deliver(problem: Problem, result: Any) -> Any:
-            delivered = problem.deliver(copy.deepcopy(result))
-            return delivered if form is None else form(delivered)
+            return _formed(form, problem.deliver(copy.deepcopy(result)))
 
         verified = Verified(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
         apart = verified.apart(result)
@@ -437,7 +436,11 @@ def _delivered(
             way.run(op.reference, args, kwargs)
             return
     engine.health.worked()
-    way.result, way.form = problem.deliver(result), form
+    way.result = _formed(form, problem.deliver(result))
+
+
+def _formed(form: Form | None, result: Any) -> Any:
+    return result if form is None else form(result)
 
 
 def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:
