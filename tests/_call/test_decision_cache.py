@@ -79,7 +79,7 @@ def test_the_function_that_a_look_returns_runs_however_small_the_call_is(monkeyp
     """SciPy 1.17's inv may end the process for a matrix in Fortran order that it converts."""
     monkeypatch.setattr(lapack, "inv", lambda *args, **kwargs: "in C order", raising=False)
     monkeypatch.setattr(patch._here, "hooks", {})  # a new one is made, which has loaded no row
-    a = np.asfortranarray([[2, 1], [0, 3]])
+    a = np.asfortranarray([[2, 1], [1, 3]])
     with trnpy.patched("scipy.linalg.inv"):
         assert [scipy.linalg.inv(a) for _ in range(3)] == 3 * ["in C order"]
         with trnpy.profile():

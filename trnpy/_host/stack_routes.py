@@ -350,8 +350,10 @@ def _whole(name: str) -> HostRoute:
     def look(args: Args, kwargs: Kwargs) -> bool | Callable[..., Any]:
         a = args[0] if args else kwargs.get("a")
         if isinstance(a, np.ndarray) and a.ndim == 2:
-            in_rows = abs(a.strides[0]) >= abs(a.strides[1])
-            return False if in_rows or not _may_be_overwritten(name, a, args, kwargs) else in_c_order
+            in_rows = not a.size or abs(a.strides[0]) >= abs(a.strides[1])
+            if in_rows or a[0, -1] not in (a[-1, 0], np.conjugate(a[-1, 0])):  # not symmetric
+                return False
+            return in_c_order if _may_be_overwritten(name, a, args, kwargs) else False
         return look_stack(args, kwargs)
 
     def reads_none(args: Args, kwargs: Kwargs) -> bool:
