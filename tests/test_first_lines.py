@@ -26,7 +26,7 @@ LINES = {  # arguments, and what the first lines match
         [
             r"E\(RHF, 1 H2O\) = -76\.0091080324",
             NOTHING,
-            r"trnpy: Sampled: .*\d imports.*; more: -v, --html FILE",
+            r"trnpy: Sampled: .*imports.*; more: -v, --html FILE",
         ],
     ),
     "user of NumPy": (

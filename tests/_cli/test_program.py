@@ -79,7 +79,7 @@ def test_without_a_program_a_terminal_gets_a_patched_prompt(folder):
     os.close(ours), os.close(theirs)
     assert done.returncode == 0 and "(200, 200)" in done.stdout
     assert "NumPy and SciPy are patched by trnpy" in done.stderr
-    assert "numpy.matmul" in done.stderr.partition("by function")[2]
+    assert "1 call took" in done.stderr
 
 
 def test_nothing_of_trnpys_is_imported_from_the_current_directory(tmp_path):
