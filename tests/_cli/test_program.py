@@ -58,7 +58,7 @@ def test_an_interrupt_kills_as_it_kills_python(folder, calls):
     """With calls there is a table, and rich compiles code after the interrupt: python forgets what ended it then."""
     status, _, err = run(folder, "-m", "trnpy", "-c", calls + INTERRUPTED)
     assert status == -2
-    assert ("numpy.dot" in err) == bool(calls)
+    assert ("1 call took" in err) == bool(calls)
 
 
 def test_without_a_program_a_pipe_is_run_and_its_calls_are_reported(folder):
