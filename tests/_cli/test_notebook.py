@@ -97,8 +97,7 @@ def test_errors_and_wrong_options_are_those_of_the_cell():
         "%%trnpy --machin trn3\n1",
         "%%trnpy --machine trn9\n1",
         "%%trnpy\nnp.matmul(a, a)\n\n1 / 0",
-        "import sys\nwith trnpy.patched(), trnpy.profile() as run: b = np.matmul(a, a)\n"
-        "trnpy.print_report(run, sys.stdout, verbose=True)",
+        "with trnpy.patched(), trnpy.profile() as run:\n    b = np.matmul(a, a)\nprint(run.details())",
         "%%trnpy\n1",
         "%unload_ext trnpy",
         "%%trnpy\n1",

@@ -22,7 +22,7 @@ line                   function           calls    time   CPU  on one trn2 core 
 /home/ada/small.py:31  scipy.linalg.eigh      1  250 ms   2 %  param
 
 trnpy: not seen: 4.50 s of Python code (sampled)
-trnpy: more: -v or print_report(run, verbose=True); as a page: --html FILE or run.to_html(FILE)"""
+trnpy: more: -v or print(run.details()); as a page: --html FILE or run.to_html(FILE)"""
 
 
 def sampled(ledger, **seconds):
@@ -116,7 +116,7 @@ def test_a_run_with_nothing_large_is_two_lines():
         ledger.add(decision("numpy.dot", None, None), OPENED + i, 1e-3, frame("/home/ada/script.py", i + 1))
     assert brief(ledgers.closed(ledger, OPENED + 40)).splitlines() == [
         "trnpy: Nothing is large enough for a trn2: 30 calls took 30.0 ms of 40.0 s (measured).",
-        "trnpy: more: -v or print_report(run, verbose=True); as a page: --html FILE or run.to_html(FILE)",
+        "trnpy: more: -v or print(run.details()); as a page: --html FILE or run.to_html(FILE)",
     ]
     sampled(ledger, Python_code=2.0, imports=1.0)
     second = brief(ledger).splitlines()[1]

@@ -35,7 +35,7 @@ small, for example numpy.matmul at /home/ada/small.py:20: at most 4096 elements"
 
 
 def test_text_of_a_small_run():
-    assert plain(ledgers.small()) == GOLDEN
+    assert plain(ledgers.small()) == ledgers.small().details() == GOLDEN
 
 
 class Terminal(io.StringIO):

@@ -20,7 +20,7 @@ LEAST_SHARE = 0.01  # of the processor time: shorter lines are not shown
 NAMED = 3  # packages or functions that a line about unseen work names
 PREFIX = "trnpy: "
 ACCELERATED, OTHER = "accelerated functions", "other work"
-MORE = "more: -v or print_report(run, verbose=True); as a page: --html FILE or run.to_html(FILE)"
+MORE = "more: -v or print(run.details()); as a page: --html FILE or run.to_html(FILE)"
 NOTES = {
     "small": "too small",
     "memory_bound": "moving its data takes longer",

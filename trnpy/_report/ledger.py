@@ -323,6 +323,12 @@ class Ledger:
 
         return brief(self)
 
+    def details(self) -> str:
+        """The full report as text: every function and line, with measured, predicted and modelled times."""
+        from trnpy._report.text import plain
+
+        return plain(self)
+
     def _repr_html_(self) -> str:
         from trnpy._report.html_table import frame
         from trnpy._report.page import page
@@ -375,8 +381,8 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     Yields
     ------
     Ledger
-        The calls. It prints as a table; ``missed()``, ``regret()``, ``what_if()``, ``to_json(path)`` and
-        ``to_html(path)`` give the details. All times are seconds.
+        The calls. It prints as a short report. ``details()`` is the full one; ``missed()``, ``regret()``,
+        ``what_if()``, ``to_json(path)`` and ``to_html(path)`` give more. All times are seconds.
 
     Notes
     -----
