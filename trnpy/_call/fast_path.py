@@ -29,7 +29,7 @@ UNSEEN = area(63, least=0)  # no row has a CPU fast path for operands of at most
 PRODUCTS = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
 _MATRICES = Limits(PRODUCTS, volume(250_000), blas=True)
 # Limits that must be known before a row is loaded. Loops of the given sizes take 5 us over square matrices of integers,
-# but 100 us over float16 with few terms; in einsum 5 us over square matrices, but 100 us if no label is in two operands.
+# but 100 us over float16 with few terms; in einsum 5 us over square matrices, and 100 us if operands share no label.
 LIMITS: Mapping[str, Limits] = MappingProxyType(
     {f"numpy.{name}": _MATRICES for name in ("matmul", "dot", "inner", "tensordot")}
     | {"numpy.einsum": Limits(PRODUCTS, volume(90_000))}
