@@ -14,6 +14,7 @@ from trnpy._engine.engines import HOST, DeviceEngine, Refused, engine
 from trnpy._engine.tuning import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError
 from trnpy._nki.simulated import SimulatorRuntime
+from trnpy._report.text import device_sentences
 
 U = 2.0**-24
 
@@ -374,7 +375,7 @@ def test_the_main_algorithms_run_through_kernels(device):
     assert all(d.on_device and d.launches for d in log)
     launches, grams = (sum(dict(d.launches).get(kernel, 0) for d in log) for kernel in ("matmul", "syrk"))
     assert launches > 0 and grams > 0
-    line = next(line for line in repr(ledger).splitlines() if "launches by kernel" in line)
+    line = next(line for line in device_sentences(ledger) if "launches by kernel" in line)
     assert f"matmul {launches}" in line and f"syrk {grams}" in line
     assert sum(t["launches"].get("matmul", 0) for t in ledger.to_dict()["by_function"]) == launches
 
