@@ -29,6 +29,7 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k 
 # Seconds of a multiply-add of the compiled loop with AVX2; with AVX-512 a third, without both the double. NumPy's loop
 # takes 0.4 ns at 64 x 64 and 0.6 ns at 400 x 400 (AMD EPYC, 2026-11-28).
 TERM_S = 0.15e-9
+STORED_S, NARROWED_S = 0.8e-9, 1.8e-9  # seconds for an element of the result, and for one of fewer than 64 bits
 COMPILED_LEAST = volume(25_000)  # multiply-adds, 10 us of NumPy's loop, from which the compiled loop is called
 MATRIX_LEAST = 8**3  # multiply-adds of each matrix of a stack up to which its overhead is larger than NumPy's
 UNREAD = volume(64**3)  # multiply-adds up to which it is faster than reading the operands for their largest elements
@@ -102,7 +103,8 @@ def route(problem: Contraction, product: Product) -> Route:
     def by(count: int, rates: HostRates) -> float:
         if looped:
             copied = 4.0 * sum(a.size for a in arrays if a.dtype.itemsize < 8 or not a.flags.c_contiguous)
-            return TERM_S * elements * k + copied / rates.copy_bytes_per_s + ROUTE_S
+            stored = elements * (STORED_S if dtype.itemsize == 8 else NARROWED_S)
+            return TERM_S * elements * k + stored + copied / rates.copy_bytes_per_s + ROUTE_S
         converted = float(real.itemsize) * count * size * CONVERSIONS / rates.copy_bytes_per_s
         return count * rates.seconds("matmul", cost.n, cost.flops, real) + converted + ROUTE_S
 
