@@ -44,7 +44,7 @@ def check(script, arguments, tmp_path):
     plain = energies(run([script, *arguments], tmp_path)[0])
     for name, options in RUNS.items():
         report = tmp_path / f"{name}.json"
-        out, err = run(["-m", "trnpy", *options, "--report", report, script, *arguments], tmp_path)
+        out, err = run(["-m", "trnpy", "-v", *options, "--report", report, script, *arguments], tmp_path)
         assert energies(out) == pytest.approx(plain, rel=0, abs=HARTREE)
         assert "(modelled" in err and "trn2" in err
         rows = json.loads(report.read_text())["by_function"]
@@ -75,7 +75,7 @@ def test_the_main_job_through_the_kernels_of_the_simulator(tmp_path):
     job = [ROOT / "examples" / "benzene_dfmp2.py", "sto-3g"]
     plain = energies(run(job, tmp_path)[0])
     report = tmp_path / "report.json"
-    options = ["-m", "trnpy", "--force", "--report", report]
+    options = ["-m", "trnpy", "-v", "--force", "--report", report]
     out, err = run([*options, *job], tmp_path, TRNPY_DEVICE="simulator")
     assert energies(out) == pytest.approx(plain, rel=0, abs=HARTREE)
     rows = json.loads(report.read_text())["by_function"]
