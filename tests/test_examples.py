@@ -18,7 +18,7 @@ REQUIRED = {  # rows that a run must have come through
     "benzene_dfmp2": {"numpy.einsum", "scipy.linalg.eigh", "scipy.linalg.cholesky", "pyscf.lib.dot"},
     "water_clusters": {"scipy.linalg.eigh", "numpy.dot"},
     "glycine_mp2": {"scipy.linalg.eigh", "numpy.dot"},
-    "water_ccsd": {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.lib._dgemm", "scipy.linalg.eigh"},
+    "water_ccsd": {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.cc.ccsd._contract_vvvv_t2", "scipy.linalg.eigh"},
 }
 
 

@@ -276,9 +276,9 @@ def test_a_generalized_eigenproblem_takes_what_its_parts_take(n, method, monkeyp
     On engines of their own the parts would have a dozen shapes of products each before these are cut.
     """
     a, rates, policy = ((n, n), "d"), current_rates(), Policy(device_memory=1.0)  # all: else 8000 rows are too many
-    whole = row_work("eigh", a, a).by(method).tally(TRN2, policy).seconds(TRN2, rates)
+    whole = row_work("eigh", a, a)._replace(method=method).tally(TRN2, policy).seconds(TRN2, rates)
     factor, solve = row_work("cholesky", a, lower=True), row_work("solve_triangular", a, a, lower=True)
-    parts = [factor, solve, solve, row_work("eigh", a).by(method), solve]
+    parts = [factor, solve, solve, row_work("eigh", a)._replace(method=method), solve]
     buckets = Buckets()
     monkeypatch.setattr("trnpy._engine.device.Buckets", lambda tiles: buckets)
     tallies = [_tally.__wrapped__(part, TRN2, policy) for part in parts]  # which no cache remembers

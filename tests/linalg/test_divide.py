@@ -283,7 +283,7 @@ def test_the_model_chooses_between_the_host_and_both_methods():
     op = trnpy.linalg.eigh.__trnpy_op__
     for n in (256, 1024, 4096):
         problem = op.prepare(np.broadcast_to(0.0, (n, n)))
-        tallies = {m: work_of(problem).by(m).tally(TRN2, Policy()) for m in problem.methods}
+        tallies = {m: work_of(problem)._replace(method=m).tally(TRN2, Policy()) for m in problem.methods}
         seconds = {m: tally.seconds(TRN2, current_rates()) for m, tally in tallies.items()}
         assert (seconds["divide"] < seconds["start"]) == (n > _divide.LEAF)
 
@@ -323,7 +323,7 @@ def test_a_method_is_chosen_by_name(method):
 
 def test_the_what_if_counts_launches_as_a_device_does(small_leaves):
     work = work_of(trnpy.linalg.eigh.__trnpy_op__.prepare(hermitian("random", 127, "f8")))
-    launches = dict(work.by("divide").tally(TRN2, Policy()).launches)
+    launches = dict(work._replace(method="divide").tally(TRN2, Policy()).launches)
     assert launches["polynomial_sign"] >= 3 and launches["orthonormal_polar"] == 6 and sum(launches.values()) < 60
 
 
