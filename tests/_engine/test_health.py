@@ -227,7 +227,7 @@ def test_the_report_and_the_doctor_tell_of_faults(capsys, monkeypatch):
         trnpy.matmul(A, A)
         trnpy.matmul(A.astype(object), A)
     told = "faults: 1 device error; left to the host without a fault: 1 dtype"
-    assert f"faulty (raises): {told} (since the process began)" in repr(ledger)
+    assert f"faulty (raises): {told} (since the process began)" in ledger.details()
     assert ledger.to_dict()["engines"] == {
         faulty.name: {"faults": {"device error": 1}, "refusals": {"dtype": 1}, "rests": False}
     }

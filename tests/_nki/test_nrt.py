@@ -313,7 +313,7 @@ def test_no_launch_needs_the_simulator(monkeypatch):
 
 def test_only_the_simulators_adapter_and_commands_import_more_of_it_than_the_table_of_machines():
     package = pathlib.Path(trnpy.__file__).parent
-    commands = {"_cli/doctor.py", "_cli/simulate.py", "_cli/timings.py"}
+    commands = {"_cli/doctor.py", "_cli/simulate.py", "_cli/timings.py", "chem/cli.py"}
     others = commands | {"_nki/simulated.py", "dist/_core_transport.py"}  # of ranks that are simulated
     found = {}
     for file in package.rglob("*.py"):

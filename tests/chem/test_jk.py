@@ -142,12 +142,12 @@ def test_what_a_device_would_take_is_known_under_a_patch():
 def test_the_what_if_of_a_run_without_a_device_counts_integrals_that_recur():
     b, c = np.zeros((558, 114 * 115 // 2)), np.zeros((114, 21))
     with policy(device="none"), trnpy.profile() as run, trace() as decisions:
-        for _ in range(5):
+        for _ in range(9):
             build_jk_df(b, c @ c.T, orbitals=c)
         build_jk_df(b.copy(), c @ c.T, orbitals=c)
-    assert [d.model_reason for d in decisions] == [Reason.SLOWER] * 3 + [Reason.FASTER] * 2 + [Reason.SLOWER]
-    assert decisions[3].device_s > decisions[4].device_s and run.what_if().modelled == 6
-    assert "operands of 4 earlier calls" in decisions[4].model_detail
+    assert [d.model_reason for d in decisions] == [Reason.SLOWER] * 8 + [Reason.FASTER] + [Reason.SLOWER]
+    assert decisions[7].device_s > decisions[8].device_s and run.what_if().modelled == 10
+    assert "operands of 8 earlier calls" in decisions[8].model_detail
 
 
 def test_cycles_of_an_scf_move_to_the_device_and_those_in_float32_where_digits_do_not_fit():
@@ -155,8 +155,8 @@ def test_cycles_of_an_scf_move_to_the_device_and_those_in_float32_where_digits_d
     small, large = found["benzene, cc-pVDZ"], found["40 atoms, cc-pVDZ"]
     assert scf.cycles(found["water, cc-pVTZ"], TRN2, trusted=False, early=0)[2] == "-" * scf.CYCLES
     host_s, total_s, where = scf.cycles(small, TRN2, trusted=False, early=0)
-    assert where == "---mmmmmmmmm" and total_s * 1.5 < host_s
-    assert scf.cycles(small, TRN2, trusted=True, early=0)[1] < total_s
+    assert where == "--------mmmm"
+    assert scf.cycles(small, TRN2, trusted=True, early=0)[1] * 1.2 < host_s < total_s  # moving late does not pay
     assert scf.cycles(large, TRN2, trusted=False, early=0)[2] == "-" * scf.CYCLES
     host_s, total_s, where = scf.cycles(large, TRN2, trusted=False, early=scf.EARLY)
-    assert where == "-fffff------" and total_s * 1.3 < host_s
+    assert where == "---fff------" and total_s < host_s

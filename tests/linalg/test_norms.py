@@ -134,5 +134,5 @@ def test_the_exponential_of_a_sparse_matrix_or_a_stack_is_scipys():
     assert log[0].reason is Reason.LAYOUT
     with engine(RecordingEngine()), trnpy.policy(force=True), pytest.raises(ValueError, match="square"):
         trnpy.sparse.linalg.expm(np.ones((3, 4, 4)))
-    assert type(mine) is scipy.sparse.csc_array
+    assert isinstance(mine, scipy.sparse.csc_array)
     np.testing.assert_array_equal(mine.toarray(), scipy.sparse.linalg.expm(a).toarray())

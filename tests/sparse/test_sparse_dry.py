@@ -129,6 +129,7 @@ SOLVED = {  # arguments of each solver, made of a sparse matrix and a block of c
     "eigsh": lambda a, b: (a, 3),
     "lobpcg": lambda a, b: (a, b),
     "expm_multiply": lambda a, b: (a.toarray(), b),
+    "expm": lambda a, b: (a.toarray(),),
 }
 
 

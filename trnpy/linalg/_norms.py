@@ -20,8 +20,10 @@ ORDERS = {2: "largest", -2: "smallest", "nuc": "sum"}
 
 
 @record(kw_only=True)
-class Values(SingularValues):
+class Values(Problem):
     """A number computed from the singular values, in the precision in which NumPy computes it."""
+
+    error = SingularValues.error
 
     def rounded(self, factors: _svd.Factors) -> np.ndarray:
         """The values in the type that NumPy's svd returns: float32 for float32 and complex64 matrices."""
@@ -79,6 +81,9 @@ class Norm(Values):
 
     which: str  # of ORDERS
     keepdims: bool
+
+    def run(self, engine: Engine) -> _svd.Factors:
+        return decomposed(self, engine)
 
     def deliver(self, factors: _svd.Factors) -> Any:
         s = self.rounded(factors)
