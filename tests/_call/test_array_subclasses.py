@@ -1,5 +1,7 @@
 """Subclasses of numpy.ndarray that change nothing are routed, and their class comes back."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -13,7 +15,7 @@ EPS = np.finfo(float).eps
 
 
 class Thin(np.ndarray):
-    """As quimb's qarray: methods of its own, its own display, and one overridden function."""
+    """As quimb's qarray: methods of its own and its own display."""
 
     def __new__(cls, data):
         return np.asarray(data).view(cls)
@@ -24,11 +26,6 @@ class Thin(np.ndarray):
     def __str__(self):
         return "thin"
 
-    def __array_function__(self, func, types, args, kwargs):
-        if func is np.isclose:
-            return "close"
-        return super().__array_function__(func, types, args, kwargs)
-
 
 class Loud(np.ndarray):
     """Overrides functions of linear algebra."""
@@ -36,6 +33,16 @@ class Loud(np.ndarray):
     def __array_function__(self, func, types, args, kwargs):
         found = super().__array_function__(func, types, args, kwargs)
         return -found if func.__name__ == "inv" else found
+
+
+class Picky(np.ndarray):
+    """Warns of each call, and refuses small arrays."""
+
+    def __array_function__(self, func, types, args, kwargs):
+        warnings.warn("called", stacklevel=1)
+        if min(a.size for a in args if isinstance(a, np.ndarray)) < 100:
+            raise RuntimeError("too small")
+        return super().__array_function__(func, types, args, kwargs)
 
 
 class Unit(np.ndarray):
@@ -109,6 +116,14 @@ def test_other_classes_stay_with_the_original(a):
     assert not [d for d in decisions if d.on_device]
     assert type(found) is type(expected)
     np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_a_class_with_a_method_for_functions_sees_no_call_but_the_programs():
+    a = spd(40).view(Picky)
+    with trnpy.patched(), policy(device="simulator", force=True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        np.dot(a, a), np.linalg.inv(a)
+    assert [str(w.message) for w in caught] == ["called"] * 2
 
 
 def test_an_instance_with_attributes_and_an_out_stay_with_the_original():

@@ -17,9 +17,9 @@ from trnpy._report.reasons import Decision
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-# Attributes of ndarray that a class may define, because NumPy's and SciPy's functions do not use them, or because the
-# comparison of small results shows what they change.
-HARMLESS = """__and__ __array__ __array_function__ __class_getitem__ __dict__ __dir__ __doc__ __format__ __getattr__
+# Attributes of ndarray that a class may define, because NumPy's and SciPy's functions do not use them. A method
+# __array_function__ is not among them: it may warn, count or raise, and the small calls here must not be seen.
+HARMLESS = """__and__ __array__ __class_getitem__ __dict__ __dir__ __doc__ __format__ __getattr__
     __init_subclass__ __module__ __new__ __or__ __rand__ __reduce__ __repr__ __ror__ __rxor__ __setstate__ __str__
     __subclasshook__ __xor__"""
 

@@ -126,7 +126,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
         if ours := pathless.counterpart(function):
             raise TypeError(f"explain({function!r}): not patched here; give {ours}, or explain it in trnpy.patched()")
         raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
-    may_route = op.look is not None and op.look(args, kwargs) is True
+    found = op.look is not None and op.look(args, kwargs)
+    may_route = found is True or (found is False and _is_routed_subclass(op, args, kwargs))
     return _plan(op, may_route, args, kwargs, current_policy())[2]
 
 
