@@ -15,7 +15,7 @@ with trnpy.policy(force=True), trnpy.trace() as log:
         getattr(trnpy.linalg, row)(s, *[s] * (row == "solve"))
 assert all(d.on_device for d in log), log
 with trnpy.trace() as log:
-    trnpy.linalg.eigh(s)
+    trnpy.linalg.eigh(s), trnpy.matmul(s.astype("e"), s.astype("e"))
 assert all(d.route for d in log), log
 """
 
