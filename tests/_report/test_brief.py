@@ -19,7 +19,7 @@ trnpy: 10.0 s, 10.0 s of processor time: 55 % accelerated functions, 45 % Python
 line                   function           calls    time   CPU  on one trn2 core (modelled)
 /home/ada/small.py:12  numpy.einsum           1  4.00 s  40 %  saves 1.83-2.97 s
 /home/ada/small.py:14  numpy.einsum           1  1.25 s  12 %  no device
-/home/ada/small.py:31  scipy.linalg.eigh      1  250 ms   2 %  param
+/home/ada/small.py:31  scipy.linalg.eigh      1  250 ms   2 %  no device path for its options
 
 trnpy: not seen: 4.50 s of Python code (sampled)
 trnpy: more: -v or print(run.details()); as a page: --html FILE or run.to_html(FILE)"""

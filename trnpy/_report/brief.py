@@ -26,6 +26,10 @@ NOTES = {
     "memory_bound": "moving its data takes longer",
     "faster": "host faster than predicted",
     "no_path": "no device path",
+    "dtype": "no device path for its dtype",
+    "layout": "no device path for its layout",
+    "param": "no device path for its options",
+    "subclass": "its class may change it",
     "excluded_caller": "called by an excluded package",
     "not_compiled": "compiling takes longer",
 }
