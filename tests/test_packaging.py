@@ -144,6 +144,8 @@ def overwritten(tmp_path):
     for package in ("trnpy", "nkisim"):
         shutil.copytree(ROOT / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
     (site / "trnpy" / "__init__.py").write_text("")
+    # The tests' environment may have an editable installation of ours, which is not in that folder.
+    (site / "sitecustomize.py").write_text(f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(ROOT)!r}]\n")
     return site
 
 
