@@ -146,7 +146,7 @@ def test_a_launch_that_hangs_is_a_timeout_and_what_follows_does_not_wait_for_it(
     over, hangs, limit, launched = threading.Event(), [True], [0.05], []
 
     def kernel(name):
-        ranks_env.append(name)
+        launched.append(name)
         if hangs.pop() if hangs else False:
             over.wait(60)
         return simulated(name)
