@@ -88,6 +88,7 @@ def test_listed_tests_are_not_collected_by_default_and_are_with_the_mark():
 
 def test_a_long_test_without_a_mark_is_refused(tmp_path):
     (tmp_path / "test_planted.py").write_text(LONG)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # no settings of a folder above
     command = [sys.executable, "-m", "pytest", "-q", "-p", "cpu_limit", "-p", "no:cacheprovider", "test_planted.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
