@@ -96,9 +96,12 @@ NOT_SMALL = {
     "sizes": ((np.ones(9), np.ones(2)), {}),
     "keyword": ((np.ones((3, 3)),), {"out": np.ones(2)}),
     "product": ((np.ones(5), np.ones(5)), {}),
-    "list": (([1.0],), {}),
+    "list": (([1.0] * 11,), {}),
+    "lists": (([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0]],), {}),
+    "list of arrays": (([np.ones(5), np.ones(5)],), {}),
+    "list of objects": (([1.0, object()],), {}),
     "subclass": ((np.float64(1.0).reshape(1).view(np.matrix),), {}),
-    "option": ((A,), {"axes": (0, 1)}),
+    "option": ((A,), {"dtype": float}),
     "many": ((A, 1, 2, 3, 4), {}),
 }
 
@@ -116,8 +119,27 @@ def test_calls_that_are_not_small_or_not_plain_do_not_pass(case, recorded, monke
 @pytest.mark.parametrize("recorded", [True, False])
 def test_options_and_numbers_pass(recorded, monkeypatch):
     stand = Stand(monkeypatch, recorded)
-    said = [stand.gate(A, np.ones(6), 2, key) for key in (None, "C", True, 1.5, np.float64(1))]
-    assert said == ["decided", *4 * ["passed"]]
+    options = None, "C", True, 1.5, np.float64(1), 1j, np.int64(1), (0, 1), [(0,), (1,)]
+    said = [stand.gate(A, np.ones(2), 2, key) for key in options]
+    assert said == ["decided", *5 * ["passed"]] + (["decided"] if recorded else ["passed"]) + 2 * ["passed"]
+
+
+@compiled
+@pytest.mark.parametrize("recorded", [True, False])
+def test_lists_of_numbers_and_of_arrays_pass_and_count_with_all_they_hold(recorded, monkeypatch):
+    stand = Stand(monkeypatch, recorded)
+    said = [stand.gate(a) for a in ([[1.0, 2], [3, 4]], [1.0] * 10, (np.ones(4), np.ones(4)), [A, 2])]
+    assert said == ["decided", *3 * ["passed"]]
+
+
+@compiled
+def test_a_list_that_holds_itself_is_decided():
+    stand, endless = Stand(), []
+    endless.append(endless)
+    assert [stand.gate(A), stand.gate(endless)] == 2 * ["decided"]
+    stand.gate._remember(state(), None, None, (endless,), {})
+    assert stand.gate._known(state(), (endless,), {}) is None
+    assert sizes((endless,), {})[0] == np.inf
 
 
 @compiled
@@ -145,6 +167,14 @@ KINDS = {
     "more": ((LARGE_F8, None), {}),
     "option": ((LARGE_F8,), {"order": "C"}),
     "bools": ((LARGE_F8 > 0,), {}),
+    "list": (([LARGE_F8],), {}),
+    "tuple": (((LARGE_F8,),), {}),
+    "axes": ((LARGE_F8, (0, 1)), {}),
+    "other axes": ((LARGE_F8, (1, 0)), {}),
+    "list of axes": ((LARGE_F8, [0, 1]), {}),
+    "nested axes": ((LARGE_F8, ((0,), 1)), {}),
+    "twice in a list": (([LARGE_F8, LARGE_F8],), {}),
+    "two in a list": (([LARGE_F8, 2 * LARGE_F8],), {}),
 }
 
 
@@ -158,12 +188,16 @@ def test_calls_of_a_kind_that_is_remembered_run_its_function_and_no_others(case,
     assert stand.gate(*args, **kwargs) == "decided"
     stand.gate._remember(state(), lambda *a, **k: "this", None, args, kwargs)
     assert stand.gate(*args, **kwargs) == ("decided" if case == "byte order" else "this")
+    for other in KINDS.keys() - {case}:
+        assert stand.gate(*KINDS[other][0], **KINDS[other][1]) == "decided"
 
 
 @compiled
 def test_kinds_by_keyword_are_remembered_but_for_arrays(monkeypatch):
     stand = Stand(monkeypatch, recorded=False)
-    cases = ({"order": "C", "n": 3}, "this"), ({"out": LARGE_F8}, "decided"), ({"axes": (0, 1)}, "decided")
+    outputs = ({"out": out} for out in (LARGE_F8, (LARGE_F8,), [LARGE_F8]))
+    options = ({"order": "C", "n": 3}, "this"), ({"axes": (0, 1)}, "this"), ({"axes": [(0,), [1]]}, "this")
+    cases = *options, *((out, "decided") for out in outputs)
     for kwargs, said in cases:
         stand.gate._remember(state(), lambda *a, **k: "this", None, (LARGE_F8,), kwargs)
         assert stand.gate(LARGE_F8, **kwargs) == said

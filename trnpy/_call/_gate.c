@@ -40,26 +40,16 @@ typedef struct {
     Place *places, *end;
 } Gated;
 
-/* Whether all arguments are options or arrays within the limits. */
+/* Whether all arguments are options or operands within the limits. */
 static int
 is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
 {
-    double elements = 0, product = 1;
-    int blas = self->blas;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (PyArray_CheckExact(args[i])) {
-            double size = (double)PyArray_SIZE((PyArrayObject *)args[i]);
-            int number = PyArray_TYPE((PyArrayObject *)args[i]);
-            int multiplied = number == NPY_DOUBLE || number == NPY_FLOAT || number == NPY_CDOUBLE || number == NPY_CFLOAT;
-            elements += size;
-            product *= size > 1 ? size : 1;
-            blas &= multiplied;
-        }
-        else if (args[i] != Py_None && !PyLong_Check(args[i]) && !PyFloat_Check(args[i]) && !PyUnicode_Check(args[i])) {
-            return 0;
-        }
+    Sizes sizes = {0, 1, self->blas};
+    int fits = positional < OPERANDS;
+    for (Py_ssize_t i = 0; fits && i < n; i++) {
+        fits = add_sizes(&sizes, args[i], self->elements, DEPTH);
     }
-    return positional < OPERANDS && elements <= self->elements && (blas || product <= self->product);
+    return fits && sizes.elements <= self->elements && (sizes.blas || sizes.product <= self->product);
 }
 
 /* The function that a call may run at once, borrowed, and its tag; NULL if the call needs a decision. */

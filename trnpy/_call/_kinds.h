@@ -1,4 +1,5 @@
-/* The gate's tables: the places in the program that make calls, and the hashes of calls' cache keys ("kinds"). */
+/* The gate's tables: the places in the program that make calls, and the hashes of calls' cache keys ("kinds").
+   Arguments are read here, both for their sizes and for the keys. */
 
 #define FRAMES (PY_VERSION_HEX < 0x030E0000) /* the versions of Python whose frames were tested */
 #if FRAMES
@@ -38,7 +39,8 @@ caller(int *instruction)
 enum { PLACES_LOG2 = 8 }; /* log2 of the number of places */
 enum { NEXT = 4 };        /* a place is in one of this many neighbouring entries */
 enum { PLACES = (1 << PLACES_LOG2) + NEXT - 1 };
-enum { OPTION = 32 };     /* elements of the largest array that may be an option: `OPERANDS` of cache_key.py */
+enum { OPTION = 32 };     /* elements of the largest array or list that may be an option: `OPERANDS` of cache_key.py */
+enum { DEPTH = 8 };       /* lists and tuples within each other that an argument may be */
 enum { KINDS_LOG2 = 8 };  /* log2 of the number of entries for cache keys; a later key may replace an earlier one */
 
 typedef struct {
@@ -96,6 +98,36 @@ entry_for(Place *places, unsigned long turn, PyObject *code, int instruction)
 }
 
 typedef struct {
+    double elements, product;
+    int blas; /* whether all arrays have dtypes that BLAS multiplies */
+} Sizes;
+
+/* Add the sizes of an argument: an array, a number, an option, or a list of those; 0 for other ones and above `most`. */
+static int
+add_sizes(Sizes *sizes, PyObject *a, double most, int depth)
+{
+    if (PyArray_CheckExact(a)) {
+        double size = (double)PyArray_SIZE((PyArrayObject *)a);
+        int number = PyArray_TYPE((PyArrayObject *)a);
+        sizes->elements += size;
+        sizes->product *= size > 1 ? size : 1;
+        sizes->blas &= number == NPY_DOUBLE || number == NPY_FLOAT || number == NPY_CDOUBLE || number == NPY_CFLOAT;
+        return sizes->elements <= most;
+    }
+    if (PyTuple_CheckExact(a) || PyList_CheckExact(a)) {
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(a);
+        sizes->elements += (double)n;
+        int fits = depth > 0 && sizes->elements <= most;
+        for (Py_ssize_t i = 0; fits && i < n; i++) {
+            fits = add_sizes(sizes, PySequence_Fast_ITEMS(a)[i], most, depth - 1);
+        }
+        return fits;
+    }
+    return a == Py_None || PyLong_Check(a) || PyFloat_Check(a) || PyUnicode_Check(a) || PyComplex_Check(a) ||
+           PyArray_IsScalar(a, Number);
+}
+
+typedef struct {
     uint64_t hash;
     PyObject *function; /* returns the original function's result */
     PyObject *tag;      /* calls with the same tag are counted together */
@@ -108,16 +140,24 @@ mixed(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
+/* `hash` changed if an array is given twice in a row: a product with itself may be computed in another way. */
+static uint64_t
+with_identity(uint64_t hash, PyObject *before, PyObject *a)
+{
+    return hash != 0 && before == a && PyArray_CheckExact(a) ? mixed(hash, 1) | 1 : hash;
+}
+
 /* `hash` combined with the properties of an argument that a decision reads; 0 if a decision may read other ones.
 
+   An array passed by keyword, also within a tuple, may be an output or not, call by call: `keyword` says so.
    If two cache keys have the same hash, the second call also runs NumPy's function, which is correct. */
 static uint64_t
-with_argument(uint64_t hash, PyObject *a)
+with_argument(uint64_t hash, PyObject *a, int keyword, int depth)
 {
-    if (PyArray_CheckExact(a)) {
+    if (PyArray_Check(a)) {
         PyArrayObject *array = (PyArrayObject *)a;
         int number = PyArray_TYPE(array);
-        if (number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
+        if (keyword || !PyArray_CheckExact(a) || number >= NPY_OBJECT || PyArray_ISBYTESWAPPED(array)) {
             return 0;
         }
         if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || (number != NPY_BOOL && number < NPY_FLOAT))) {
@@ -133,30 +173,29 @@ with_argument(uint64_t hash, PyObject *a)
         Py_hash_t value = PyObject_Hash(a);
         return mixed(mixed(hash, (uint64_t)(uintptr_t)Py_TYPE(a)), (uint64_t)value) | 1;
     }
+    if (PyTuple_CheckExact(a) || PyList_CheckExact(a)) {
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(a);
+        PyObject **items = PySequence_Fast_ITEMS(a);
+        hash = n > OPTION || depth == 0 ? 0 : mixed(mixed(hash, (uint64_t)(uintptr_t)Py_TYPE(a)), (uint64_t)n) | 1;
+        for (Py_ssize_t i = 0; hash != 0 && i < n; i++) {
+            hash = with_identity(with_argument(hash, items[i], keyword, depth - 1), i > 0 ? items[i - 1] : NULL, items[i]);
+        }
+        return hash;
+    }
     return a == Py_None || PyBool_Check(a) ? mixed(hash, (uint64_t)(uintptr_t)a) | 1 : 0;
 }
 
-/* `hash` changed if an array is given twice in a row: a product with itself may be computed in another way. */
-static uint64_t
-with_identity(uint64_t hash, PyObject *before, PyObject *a)
-{
-    return before == a && PyArray_CheckExact(a) ? mixed(hash, 1) | 1 : hash;
-}
-
-/* The hash of a cache key; 0 if there is none. An array passed by keyword may be an output or not, call by call. */
+/* The hash of a cache key; 0 if there is none. */
 static uint64_t
 hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
 {
     uint64_t hash = (uint64_t)positional + 1;
     for (Py_ssize_t i = 0; hash != 0 && i < positional; i++) {
-        hash = with_argument(hash, args[i]);
-        if (hash != 0 && i > 0) {
-            hash = with_identity(hash, args[i - 1], args[i]);
-        }
+        hash = with_identity(with_argument(hash, args[i], 0, DEPTH), i > 0 ? args[i - 1] : NULL, args[i]);
     }
     for (Py_ssize_t i = 0; hash != 0 && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-        PyObject *value = args[positional + i];
-        hash = PyArray_Check(value) ? 0 : with_argument(with_argument(hash, PyTuple_GET_ITEM(kwnames, i)), value);
+        hash = with_argument(hash, PyTuple_GET_ITEM(kwnames, i), 1, 0);
+        hash = hash == 0 ? 0 : with_argument(hash, args[positional + i], 1, DEPTH);
     }
     return hash;
 }
@@ -165,16 +204,11 @@ hash_of(PyObject *const *args, Py_ssize_t positional, PyObject *kwnames)
 static uint64_t
 hash_of_call(PyObject *args, PyObject *kwargs)
 {
-    uint64_t hash = (uint64_t)PyTuple_GET_SIZE(args) + 1;
-    for (Py_ssize_t i = 0; hash != 0 && i < PyTuple_GET_SIZE(args); i++) {
-        hash = with_argument(hash, PyTuple_GET_ITEM(args, i));
-        if (hash != 0 && i > 0) {
-            hash = with_identity(hash, PyTuple_GET_ITEM(args, i - 1), PyTuple_GET_ITEM(args, i));
-        }
-    }
+    uint64_t hash = hash_of(PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), NULL);
     PyObject *name, *value;
     for (Py_ssize_t at = 0; hash != 0 && PyDict_Next(kwargs, &at, &name, &value);) {
-        hash = PyArray_Check(value) ? 0 : with_argument(with_argument(hash, name), value);
+        hash = with_argument(hash, name, 1, 0);
+        hash = hash == 0 ? 0 : with_argument(hash, value, 1, DEPTH);
     }
     return hash;
 }

@@ -23,7 +23,7 @@ import numpy as np
 
 from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.cache_key import kind_of
-from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, UNSEEN, Limits, _trace
+from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, PRODUCTS, UNSEEN, Limits, _trace
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import EXACT
 from trnpy._settings import policy as _policy
@@ -455,21 +455,19 @@ def is_compiled() -> bool:
 def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:
     """The sum and the product of the arrays' sizes, and whether all arrays have a dtype that BLAS multiplies.
 
-    The sizes are infinite if an argument is an Array, or if one by position is neither a plain array nor an option.
+    Lists and tuples count with all they hold. The sizes are infinite if there is an Array, or anything by position
+    that is neither a plain array nor an option.
     """
     elements, product, blas = 0, 1, True
-    for a in args:
+    given = [*args, *(a for a in kwargs.values() if isinstance(a, np.ndarray) or type(a) is Attention.array)]
+    for a in given:  # which grows by what lists hold
         if type(a) is np.ndarray:
             elements += a.size
             product *= a.size or 1
             blas = blas and a.dtype.char in BLAS
-        elif a is not None and not isinstance(a, (str, int, float)):
+        elif type(a) in (list, tuple) and len(given) <= PRODUCTS:
+            elements += len(a)
+            given += a
+        elif a is not None and not isinstance(a, (str, int, float, complex, np.number)):
             return math.inf, math.inf, False
-    for a in kwargs.values():
-        if type(a) is Attention.array:
-            return math.inf, math.inf, False
-        if isinstance(a, np.ndarray):
-            elements += a.size
-            product *= a.size or 1
-            blas = blas and a.dtype.char in BLAS
     return elements, product, blas
