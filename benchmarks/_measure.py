@@ -32,7 +32,11 @@ def gate(*tests: str) -> None:
     if GATED in os.environ:
         return
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", *tests], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", *tests],
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if run.returncode != 0:
         print(run.stdout[-2000:], file=sys.stderr)

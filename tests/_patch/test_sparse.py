@@ -59,6 +59,27 @@ def test_blocks_of_scipys_classes_take_the_route_by_blas():
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("columns", [0, 1, 60, 200])
+@pytest.mark.parametrize("kind", ["csr_array", "csc_matrix", "bsr_array", "coo_array"])
+def test_products_of_few_stored_elements_are_small(kind, columns):
+    a = getattr(scipy.sparse, kind)(scipy.sparse.eye_array(3000) * 2.0 + scipy.sparse.eye_array(3000, k=7))
+    x = np.ones((3000, columns) if columns else 3000)
+    stored = 5993 * max(columns, 1)
+    small = stored < SMALL_PRODUCT if kind.startswith("cs") else False
+    with trnpy.patched(), trnpy.profile() as ledger:
+        a @ x
+    assert [t.reason == Reason.SMALL for t in ledger.by_line()] == [small]
+
+
+def test_products_of_sparse_matrices_with_few_stored_elements_are_small():
+    a = scipy.sparse.eye_array(3000, format="csr")
+    b = scipy.sparse.random_array((3000, 3000), density=0.2, rng=0, format="csr")
+    with trnpy.patched(), trnpy.profile() as ledger:
+        a @ a
+        b @ b
+    assert [t.reason == Reason.SMALL for t in sorted(ledger.by_line(), key=lambda t: t.line)] == [True, False]
+
+
 def test_the_device_path_takes_scipys_classes():
     a = scipy.sparse.random_array((300, 300), density=0.05, rng=0, format="csr")
     for other in (np.ones((300, 4)), a):

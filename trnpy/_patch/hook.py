@@ -33,7 +33,8 @@ LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even thro
 # Rows whose original function is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call it.
 METHODS = {"scipy.sparse.matmul": ("scipy.sparse._base", "_spbase", "_matmul_dispatch")}
 OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # modules of the operators
-SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and there is no CPU fast path
+# Multiply-adds of a product that SciPy takes about 1 ms for. No device is faster, and there is no CPU fast path.
+SMALL_PRODUCT = 1_000_000
 
 
 @record()
@@ -166,7 +167,7 @@ HOOK = gated(Hook)
 def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
     """The hook that replaces ``original`` under ``name``. ``load`` returns its row, whose name is ``row``."""
     method = name in METHODS
-    more = (_small_product, (SMALL_PRODUCT, "multiply-adds if it were dense"), _above_operators) if method else ()
+    more = (_small_product, (SMALL_PRODUCT, "multiply-adds"), _above_operators) if method else ()
     patched = Patched(name, own, ProcessActivation, NOTHING, *more)
     hook: Any = stand_in(Hook, None if method else HOOK, original, load, row, patched, behind(name, original))
     module, _, attribute = name.rpartition(".")
@@ -181,10 +182,19 @@ def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
 
 
 def _small_product(a: Any, other: Any) -> bool:
-    """Whether a sparse matrix and an operand are small enough to run SciPy's function at once."""
+    """Whether a sparse matrix and an operand are small enough to run SciPy's function at once.
+
+    Other formats than CSR and CSC, among them BSR with its CPU fast path, count as if they were dense.
+    """
+    compressed = a.format in ("csr", "csc")
     if type(other) is np.ndarray:
-        return bool(other.size * a._shape[0] < SMALL_PRODUCT)
-    return type(other) is type(a) and math.prod(other._shape) * a._shape[0] < SMALL_PRODUCT
+        columns = other.shape[1] if other.ndim == 2 else 1
+        return bool((a.data.size * columns if compressed else other.size * a._shape[0]) < SMALL_PRODUCT)
+    if type(other) is not type(a):
+        return False
+    if compressed:  # each stored element meets the stored ones of a row, which are that many on average
+        return bool(a.data.size * other.data.size < SMALL_PRODUCT * other._shape[0])
+    return bool(math.prod(other._shape) * a._shape[0] < SMALL_PRODUCT)
 
 
 def _above_operators(frame: FrameType) -> FrameType:
