@@ -108,7 +108,7 @@ def measured(theirs: Call, ours: Call, a: Any, b: Any, rounds: int) -> dict[str,
         for way in random.Random(turn).sample(list(WAYS), len(WAYS)):
             call = ours if way == "direct" else theirs
             with WAYS[way]():
-                for _ in range(min(WARM, repeats)):
+                for _ in range(min(WARM, 4 * repeats)):
                     call(a, b)
                 start = time.thread_time()
                 for _ in range(repeats):

@@ -414,7 +414,7 @@ def test_a_library_s_lines_are_counted_and_timed_each_for_itself(recorded):
     for _ in range(n):
         library["step"]()
     assert [t.calls for t in recorded.by_line() if t.op == "numpy.dot"] == [6 * n]
-    entered = sum(small.timed + small.sampled for small in recorded.small)
+    entered = sum(small.timed + small.sampled for small in recorded.small.values())
     assert 2 * EXACT + 6 * n // STRIDE - 3 <= entered <= 2 * EXACT + 6 * n // STRIDE + 3
 
 

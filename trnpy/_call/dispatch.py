@@ -52,6 +52,7 @@ ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algori
 # Reasons of host calls that may pay once operands are device-resident. FASTER is the model's reason without a device.
 REUSABLE = frozenset({Reason.MEMORY_BOUND, Reason.SLOWER, Reason.FASTER})
 EXCUSE = "the check is to blame"
+LONG_S = 1e-3  # predicted seconds; a call that takes longer is recorded by itself
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path with opt_einsum
 
 _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # whether the host is repeating a failed call
@@ -223,9 +224,9 @@ def decides(op: Op, function: Callable[..., Any], way: Way, args: Any, kwargs: A
         way.run(function, args, kwargs)
         if way.routed:
             _or_reference(op, way, args, kwargs)
-        # Calls with a modelled device time are recorded one by one, because each has its own gain.
-        priced = decision is not None and (decision.device_s is not None or decision.model_reason == Reason.NO_DEVICE)
-        each = log is not None or (ledger is not None and (priced or ledger.comparisons.wanted))
+        # Long calls are recorded one by one, each with its own gain and the processor time of all threads.
+        long = decision is not None and (decision.host_s or 0.0) > LONG_S
+        each = log is not None or (ledger is not None and (long or ledger.comparisons.wanted))
         if way.form is None and not each:
             way.settled = function
         return

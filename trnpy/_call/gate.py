@@ -232,6 +232,7 @@ class _Door:
         self.limit = (row, *(words or (int(self.limits.elements), "elements")))
         self.gate: Any = Kinds()
         self.refusing: set[Any] = set()  # cache keys of calls whose values a fast path has refused
+        self.met: set[int] = set()  # ids of decisions
         self.lines: dict[Any, SmallCalls] = {}  # key: the address of the calling instruction in its code object
 
     def loaded(self) -> Op:
@@ -306,6 +307,9 @@ class _Door:
         state = here, _policy.ProcessPolicy.policy, _own.get(), ledger, Rates.turn
         decision = None if ledger is None else way.decision
         if ledger is not None and decision is None:
+            return
+        if decision is not None and decision.host_s is not None and id(decision) not in self.met:
+            self.met.add(id(decision))  # a kind of call that is made only once needs no counter
             return
         function = self.original
         if way.routed and way.settled is not None:

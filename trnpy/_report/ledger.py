@@ -14,7 +14,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from threading import get_ident
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from trnpy._report.sampler import UNPATCHED, Samples, Unrouted, watch
 from trnpy._report.sites import SITES as SITES
 from trnpy._report.sites import UNKNOWN, Site, Sites
 from trnpy._report.small_calls import Call, SmallCalls
-from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
+from trnpy._report.tally import KEY, Tally, detail, merged, of_small, ran_on, reason
 from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Ledger:
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
         self._until = -math.inf  # the end of the last interval in _recent
-        self.small: list[SmallCalls] = []  # one for each function, line, activation and policy
+        self.small: dict[tuple[int, ...], SmallCalls] = {}  # one for each line, decision, activation and policy
         self.samples = Samples()  # of work that patches do not reach
         self.comparisons = Comparisons(measure_routes)
         self.engines: dict[str, Health] = {}  # engines that calls requested, by name
@@ -116,14 +115,12 @@ class Ledger:
             site = self.site(frame)
             place = self._sites.known.get((id(frame.f_code), frame.f_lasti))  # None if there are SITES already
             library = bool(site.through) or site.code is not frame.f_code
-            for old in self.small if library else ():
-                same = old.site, old.place, old.decision, old.activation, old.policy
-                if same == (site, place, decision, activation, policy):
-                    return old
-            if len(self.small) >= SITES:
-                return None
-            self.small.append(SmallCalls(site, decision, activation, policy, self.small, library, place))
-            return self.small[-1]
+            key = (id(site), id(place), id(decision), id(activation), id(policy)) if library else (len(self.small),)
+            if key not in self.small:
+                if len(self.small) >= SITES:
+                    return None
+                self.small[key] = SmallCalls(site, decision, activation, policy, self.small, library, place)
+            return self.small[key]
 
     def timed(self, small: SmallCalls, started: float, seconds: float) -> None:
         """Add the time of a small call."""
@@ -133,7 +130,7 @@ class Ledger:
                 self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
 
     def small_tallies(self) -> list[Tally]:
-        tallies = [of_small(small, self._cpu.share) for small in list(self.small)]
+        tallies = [of_small(small, self._cpu.share) for small in list(self.small.values())]
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:
@@ -249,8 +246,8 @@ class Ledger:
         """All records, summed by function, place, reason, machine and line of the program."""
         self._fold()
         with self._lock:
-            recorded = [replace(t, launches=dict(t.launches)).without_gain() for t in self._tallies.values()]
-            return [*recorded, *self.small_tallies()]
+            found = merged((*self._tallies.values(), *self.small_tallies()), *KEY)
+        return [t.without_gain() for t in found]
 
     def by_function(self) -> list[Tally]:
         """One tally for each function, place and reason; longest measured time first."""

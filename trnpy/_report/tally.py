@@ -293,6 +293,14 @@ def of_small(small: SmallCalls, busy: float) -> Tally:
     site = small.site
     where = ran_on(decision), reason(decision), decision.machine, site.file, site.line, site.through
     seconds = small.timed_s + small.sampled_s + untimed * typical_s
-    return Tally(
+    tally = Tally(
         decision.op, *where, calls, seconds, seconds * busy, timed=timed, longest_s=typical_s, detail=detail(decision)
     )
+    if decision.model_reason == "no_device":
+        tally.unmodelled, tally.unmodelled_s = calls, seconds
+    if decision.device_s is not None:
+        one = Tally(*tally.key)
+        one.price(decision, typical_s, typical_s, fastest_s=small.least_s)
+        for name in SUMS:
+            setattr(tally, name, getattr(tally, name) + calls * getattr(one, name))
+    return tally
