@@ -53,6 +53,61 @@ def test_the_other_products(name, dtype):
     np.testing.assert_array_equal(ours, theirs)
 
 
+EINSUMS = (
+    "ij,jk->ik",
+    "ij,kj->ik",
+    "ij, jk",
+    "ba,cb->ca",
+    "ij,kj",
+    "ij,jk->ki",
+    "ji,jk->ik",
+    "ij,jk->",
+    "ii,ij->ij",
+    "ij,kl->ik",
+)
+
+
+@pytest.mark.parametrize("subscripts", EINSUMS)
+@pytest.mark.parametrize("dtypes", [("int64", "int64"), ("uint8", "uint8"), ("int8", "uint16"), ("int32", "uint32")])
+def test_einsums_of_two_matrices_of_integers_are_numpys_each_time(subscripts, dtypes):
+    rng = np.random.default_rng(len(subscripts))
+    for n, bits in ((40, 64), (40, 3), (40, 64), (9, 64)):  # later calls run what the first ones have chosen
+        a, b = (operand((n, n), dtype, rng, bits) for dtype in dtypes)
+        for left, right in ((a, b), (a.T, b[::-1]), (a, a)):
+            ours, theirs = trnpy.einsum(subscripts, left, right), np.einsum(subscripts, left, right)
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_einsum_repeats_an_axis_of_length_one():
+    a, b = np.arange(1600).reshape(1600, 1), np.arange(1600).reshape(40, 40)
+    for _ in range(3):
+        np.testing.assert_array_equal(trnpy.einsum("ij,jk->ik", a, b), np.einsum("ij,jk->ik", a, b))
+        np.testing.assert_array_equal(trnpy.einsum("ij,kj->ik", a, b), np.einsum("ij,kj->ik", a, b))
+    for function in (trnpy.einsum, np.einsum):
+        with pytest.raises(ValueError, match=r"could not be broadcast|dimension"):
+            function("ij,jk->ik", a.reshape(800, 2), b)
+
+
+@pytest.mark.skipif(integer.without_lapack() is None, reason="trnpy was installed without a C compiler")
+@pytest.mark.parametrize("args", [("ij,jk->ik",), ("ij,kj->ik",), ("ij , kj",)])
+def test_einsums_of_two_matrices_run_the_compiled_loop(args, monkeypatch):
+    ran, rng = [], np.random.default_rng(0)
+    monkeypatch.setattr(integer, "_in_c", lambda *given, run=integer._in_c: ran.append(given[0]) or run(*given))
+    for _ in range(3):
+        a, b = operand((50, 50), "int64", rng), operand((50, 50), "int64", rng)
+        np.testing.assert_array_equal(trnpy.einsum(*args, a, b), np.einsum(*args, a, b))
+    assert ran == 3 * [np.dot if "jk" in args[0] else np.inner]
+
+
+@pytest.mark.parametrize("axes", [{"axes": 1}, {"axes": ((1,), (0,))}, {"axes": ([0], [0])}])
+def test_tensordots_of_two_matrices_of_integers_are_numpys_each_time(axes):
+    rng = np.random.default_rng(0)
+    for bits in (64, 3, 64):
+        a, b = operand((40, 40), "int64", rng, bits), operand((40, 40), "int64", rng, bits)
+        np.testing.assert_array_equal(trnpy.tensordot(a, b, **axes), np.tensordot(a, b, **axes))
+
+
 def test_mixed_integers_promote_as_numpys():
     rng = np.random.default_rng(0)
     for first, second in (

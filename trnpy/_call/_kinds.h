@@ -161,7 +161,15 @@ with_argument(uint64_t hash, PyObject *a, int keyword, int depth)
             return 0;
         }
         if (PyArray_SIZE(array) <= OPTION && (PyArray_NDIM(array) == 0 || (number != NPY_BOOL && number < NPY_FLOAT))) {
-            return 0; /* its values may be an option, such as the axes of tensordot */
+            if (!PyArray_IS_C_CONTIGUOUS(array)) {
+                return 0;
+            }
+            npy_intp left = PyArray_NBYTES(array); /* its values count: they may be the axes of tensordot */
+            for (const char *bytes = PyArray_BYTES(array); left > 0; bytes += sizeof(uint64_t), left -= sizeof(uint64_t)) {
+                uint64_t word = 0;
+                memcpy(&word, bytes, left < (npy_intp)sizeof word ? (size_t)left : sizeof word);
+                hash = mixed(hash, word);
+            }
         }
         hash = mixed(hash, (uint64_t)number + 64 * (uint64_t)PyArray_NDIM(array));
         for (int i = 0; i < PyArray_NDIM(array); i++) {

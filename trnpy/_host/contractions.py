@@ -55,22 +55,48 @@ def _without_blas(a: Any, b: Any) -> bool:
     return integer.loops_long(a, b, terms)
 
 
-def _of_integers(product: integer.Product) -> tuple[Look, Fixed]:
-    """``_look`` and ``_fixed`` of matmul, dot or inner; the compiled loop multiplies integers whatever their values."""
+def _in_c(product: integer.Product, args: Args) -> bool:
+    """Whether the compiled loop multiplies the first two of ``args``, which are integers, whatever their values are."""
+    return len(args) > 1 and type(args[0]) is type(args[1]) is ndarray and integer.in_c(product, args[0], args[1])
 
-    def in_c(args: Args) -> bool:
-        return len(args) > 1 and type(args[0]) is type(args[1]) is ndarray and integer.in_c(product, args[0], args[1])
+
+def _long_in_c(a: ndarray, b: ndarray) -> bool:
+    """Whether the compiled loop pays for two matrices or two stacks."""
+    stacked = len(a) if a.ndim == 3 else 1  # whose length is in both sizes
+    enough = a.size * b.size > integer.COMPILED_LEAST * a.shape[-1] * stacked
+    return bool(enough and a.shape[-2] * b.size > integer.MATRIX_LEAST * stacked)
+
+
+def _of_integers(product: integer.Product) -> tuple[Look, Fixed]:
+    """``_look`` and ``_fixed`` of matmul, dot or inner."""
 
     def look(args: Args, kwargs: Kwargs) -> bool:
-        if not in_c(args):
-            return _look(args, kwargs)
-        a, b = args[:2]
-        stacked = len(a) if a.ndim == 3 else 1  # whose length is in both sizes
-        terms = a.shape[-1]
-        enough = a.size * b.size > integer.COMPILED_LEAST * terms * stacked
-        return bool(enough and a.shape[-2] * b.size > integer.MATRIX_LEAST * stacked)
+        return _long_in_c(*args[:2]) if _in_c(product, args) else _look(args, kwargs)
 
-    return look, lambda args, kwargs: in_c(args) or _fixed(args, kwargs)
+    return look, lambda args, kwargs: _in_c(product, args) or _fixed(args, kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_matrices(subscripts: str) -> integer.Product | None:
+    """NumPy's function for the product of two matrices that ``subscripts`` denote; None if they denote another one."""
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    a, _, b = inputs.partition(",")
+    if len(a) != 2 or len(b) != 2 or len({*a, *b}) != 3 or not (a + b).isalpha():
+        return None
+    output = output if arrow else "".join(sorted({*a} ^ {*b}))
+    if a[1] == b[0] and output == a[0] + b[1]:
+        return _DOT
+    return np.inner if a[1] == b[1] and output == a[0] + b[0] else None
+
+
+def _einsum_in_c(args: Args) -> integer.Product | None:
+    """The product of two matrices of integers that an einsum without options denotes, if the compiled loop does it."""
+    if len(args) != 3 or type(args[0]) is not str or (product := _of_matrices(args[0])) is None:
+        return None
+    if not _in_c(product, args[1:]):
+        return None
+    terms = args[2].shape[1 if integer.TURNED[product] else 0]  # einsum repeats an axis of length one
+    return product if args[1].shape[1] == terms else None
 
 
 def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -85,7 +111,9 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
         if type(a) is ndarray and type(b) is ndarray:
             if a.size * b.size <= SMALL:
                 return c_einsum
-            return not {a.dtype.char, b.dtype.char} <= EXACT or _without_blas(a, b)
+            if not {a.dtype.char, b.dtype.char} <= EXACT:
+                return True
+            return _without_blas(a, b) if _einsum_in_c(args) is None else _long_in_c(a, b)
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
@@ -134,9 +162,18 @@ def _product(prepare: Callable[..., Contraction], *args: Any, product: integer.P
     return _exact(prepare(*args, **kwargs), product, plain)
 
 
+def _again(problem: Contraction, form: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Contraction:
+    """``problem`` with the route's function for later calls in the form of its own function's arguments."""
+    route = problem.route
+    if route is None or route.again is None:
+        return problem
+    return replace(problem, route=replace(route, again=form(route.again)))
+
+
 def _of_tensordot(prepare: Callable[..., Contraction], a: Any, b: Any, axes: Any = 2) -> Contraction:
-    product = _DOT if _is_dot(a, b, axes) else functools.partial(_tensordot, axes=axes)
-    return _exact(prepare(a, b, axes), product)
+    if not _is_dot(a, b, axes):
+        return _exact(prepare(a, b, axes), functools.partial(_tensordot, axes=axes))
+    return _again(_exact(prepare(a, b, axes), _DOT, plain=True), lambda again: lambda a, b, axes: again(a, b))
 
 
 def _is_dot(a: Any, b: Any, axes: Any = 2) -> bool:
@@ -158,6 +195,8 @@ def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: An
     if problem.cost.kind == "integer":
         if problem.plan.steps[0].loops or not pairwise.one_product(problem.plan):
             return problem
+        if not kwargs and (product := _einsum_in_c(operands)) is not None:
+            return _again(_exact(problem, product, plain=True), lambda again: lambda subscripts, a, b: again(a, b))
         exact = _exact(problem, functools.partial(_einsum, problem.plan.subscripts, optimize=True))
         if (route := exact.route) is None:
             return exact
@@ -200,7 +239,10 @@ def _only_looped(subscripts: str, shapes: Shapes) -> bool:
 def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     plain = len(args) == 3 and type(args[0]) is str and type(args[1]) is type(args[2]) is ndarray
     operands = sum([type(a) is ndarray for a in args])
-    return operands > 2 or _fixed(args, kwargs) or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
+    if operands > 2 or _fixed(args, kwargs):
+        return True
+    matrices = not kwargs and _einsum_in_c(args) is not None
+    return matrices or (plain and _only_looped(args[0], (args[1].shape, args[2].shape)))
 
 
 _look_dot, _fixed_dot = _of_integers(_DOT)
