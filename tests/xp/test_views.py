@@ -8,6 +8,8 @@ import pytest
 
 import trnpy
 from trnpy import xp
+from trnpy.xp import _array, _evaluate
+from trnpy.xp._evaluate import write
 from trnpy.xp._nodes import Small
 
 RNG = np.random.default_rng(0)
@@ -161,6 +163,36 @@ def test_overlapping_parts_are_written_as_by_numpy(how):
     x[::-1] -= x
     a[::-1] -= a
     np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_an_update_of_a_part_writes_once(how, monkeypatch):
+    writes = []
+    monkeypatch.setattr(_evaluate, "write", lambda *args: writes.append(args[2]) or write(*args))
+    monkeypatch.setattr(_array, "write", _evaluate.write)
+    x, a = xp.asarray(np.arange(10.0)), np.arange(10.0)
+    for v in (x, a):
+        v[1:-1] += 2.0 * v[:-2]
+        v[2:][::2] *= 3.0
+        v[3] -= 1.0
+    np.testing.assert_array_equal(np.asarray(x), a)
+    assert len(writes) == {"recorded": 3, "at once": 1}[how]  # NumPy itself updates the parts of computed values
+
+
+def test_a_part_that_is_assigned_to_another_one_is_written(how):
+    x, a = xp.asarray(A[0]), A[0].copy()
+    for v in (x, a):
+        v[1] = v[2]
+        v[True] = v[1]
+        v[:] = v[::-1]
+        v[[0, 1]] = v[[1, 2]]
+        v[0:2] = v[0:2]
+    np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_a_part_of_an_array_that_cannot_be_written_is_refused(how):
+    x = xp.broadcast_to(xp.asarray(np.arange(4.0)), (3, 4))
+    with pytest.raises(ValueError, match="read-only"):
+        x[1] = x[1]
 
 
 def test_copies_and_exported_values_do_not_change(how):

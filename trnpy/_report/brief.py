@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 from trnpy._report.elsewhere import IMPORTS
 from trnpy._report.run_record import Run
@@ -177,7 +178,10 @@ def _unrouted(ledger: Run, total_s: float) -> Iterator[str]:
         seconds = sum(u.seconds for u in ours)
         if ours and seconds >= NOTICEABLE * total_s:
             names = ", ".join(dict.fromkeys(u.function for u in ours[:NAMED]))
-            at = place(ours[0].file, ours[0].line)
+            most = ours[0]
+            at = place(most.file, most.line)
+            if most.through:  # the program cannot change a library's line
+                at, remedy = f"{at} through {Path(most.through).name}", ""
             yield f"not seen: {duration(seconds)} of {names}{what} (sampled), most at {at}{remedy}"
 
 

@@ -404,7 +404,7 @@ class Array(Held):
 
     def _getitem(self, key: Any, /) -> Array:
         items = key if type(key) is tuple else (key,)
-        if not all(isinstance(x, _BASIC) and type(x) is not bool for x in items):
+        if not _is_basic(items):
             return Array._of(_rules.at_once(item, self._operand(), key=_host(key)))
         if len(items) == self.ndim and all(isinstance(x, (int, np.integer)) for x in items):
             return self._element(items)
@@ -419,6 +419,9 @@ class Array(Held):
         return Array._of(record(item, (self._operand(),), {"key": key}, (), self.dtype))
 
     def _setitem(self, key: Any, value: Any, /) -> None:
+        if type(value) is Array and value._root() is self._root() and self._is_part(value, key):
+            self._check(key, None)
+            return  # Python assigns the view back that ``x[key] += 1`` has written
         key, new = _host(key), operand(value)
         if new is None:
             new = np.asarray(value)
@@ -428,6 +431,11 @@ class Array(Held):
             self._write(key, new)
         else:
             write(target, self._steps, key, compute(new))
+
+    def _is_part(self, view: Array, key: Any) -> bool:
+        """Whether a view of the same memory is ``self[key]``."""
+        items = key if type(key) is tuple else (key,)
+        return _is_basic(items) and view._steps == (*self._steps, (item, items))
 
     def _check(self, key: Any, new: Any) -> None:
         """Raise NumPy's error for an assignment that does not fit."""
@@ -476,6 +484,11 @@ def _shares(part: np.ndarray, whole: np.ndarray) -> bool:
 
 def _copied(x: np.ndarray) -> np.ndarray:
     return x.copy()
+
+
+def _is_basic(items: tuple[Any, ...]) -> bool:
+    """Whether an index makes a view."""
+    return all(isinstance(x, _BASIC) and type(x) is not bool for x in items)
 
 
 def _host(key: Any) -> Any:
