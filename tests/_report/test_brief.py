@@ -10,6 +10,7 @@ from trnpy import Reason
 from trnpy._report.brief import COLUMNS, ROWS, brief, faster, verdict
 from trnpy._report.elsewhere import IMPORTS, NATIVE, NUMBA, PYTHON
 from trnpy._report.ledger import Ledger, print_report
+from trnpy._report.sampler import PRODUCT, Unrouted
 from trnpy._report.what_if import predicted
 
 SMALL = """\
@@ -108,6 +109,16 @@ def test_kinds_of_unseen_work_have_a_line_each():
     said = [line for line in brief(ledger).splitlines() if "not seen" in line]
     assert len(said) == 2 and "5.5" in said[0] + said[1]
     assert any(re.search(r"not seen: 5\.\d+ s of numba \(sampled\)", line) for line in said)
+
+
+@pytest.mark.parametrize("through", ["", "/lib/site-packages/solver.py:9"])
+def test_products_by_a_method_get_advice_where_the_program_makes_them(through, monkeypatch):
+    ledger = one("numpy.dot", 2.0, 9.0, 2.0)
+    found = [Unrouted(PRODUCT, "a.dot", "/home/ada/script.py", 7, 3.0, through)]
+    monkeypatch.setattr(type(ledger), "unrouted", lambda self: found)
+    (line,) = [line for line in " ".join(brief(ledger).split()).split("trnpy: ") if "a.dot" in line]
+    assert line.startswith("not seen: 3.00 s of a.dot (sampled), most at /home/ada/script.py:7")
+    assert ("use a @ b" in line, "through solver.py:9" in line) == (not through, bool(through))
 
 
 def test_a_run_with_nothing_large_is_two_lines():
