@@ -16,10 +16,11 @@ from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
 from nkisim.price.cost import Cost, price
 from nkisim.run.launch import Specification, run
 from nkisim.table import print_table
-from trnpy._engine.precision import COMBINE_S, SPLIT_S
 from trnpy._nki.kernels.chem import ao_to_mo_reference, mp2_energy_reference
 from trnpy._nki.kernels.shared.parameters import for_digits
 from trnpy._nki.simulated import kernel
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.host_steps import SIZES
 from trnpy.chem import _pairs
 from trnpy.chem._transform import FIRST, SECOND
 from trnpy.chem.dfmp2 import DIGITS
@@ -150,7 +151,7 @@ def screened(machine: Hardware) -> Line:
 def from_host(machine: Hardware, of: Orbitals, line: Line) -> str:
     """Modelled seconds of an energy from arrays of the host, and what takes them."""
     parts = {
-        "digits on the host at NumPy's speed": of.elements * SPLIT_S,
+        "digits on the host at NumPy's speed": current_rates().step_s("split", SIZES[-1], of.elements),
         "link": 4 * of.elements / machine.link_bytes_per_s,
         "digits on the device": split(machine, of.occupied * of.virtual, of.auxiliary, DIGITS, 4, True),
         f"{line.launches + 1} launches": (line.launches + 1) * machine.launch_s,
@@ -176,7 +177,8 @@ def main(argv: list[str]) -> int:
     for of, (line, _) in energies.items():
         print(f"MP2 of {of.occupied} occupied orbitals from host arrays, modelled: {from_host(machine, of, line)}")
     back = MATRICES * NOCC * (NBASIS - NOCC)
-    print(f"AO to MO results, modelled: {back * (12 / machine.unlink_bytes_per_s + COMBINE_S) * 1e3:.0f} ms back")
+    combined_s = current_rates().step_s("combine", SIZES[-1], back)
+    print(f"AO to MO results, modelled: {(back * 12 / machine.unlink_bytes_per_s + combined_s) * 1e3:.0f} ms back")
     cost = energies[MEDIUM][1]
     bound = max(cost.busy_s, key=lambda name: cost.busy_s[name])
     print(f"what bounds the MP2 energy, modelled: {bound}")

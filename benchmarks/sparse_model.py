@@ -23,8 +23,9 @@ from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
 from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.table import print_table
-from trnpy._engine.precision import COMBINE_S, SPLIT_S
 from trnpy._nki.simulated import kernel
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.host_steps import SIZES
 from trnpy.sparse._device import unit_for
 from trnpy.sparse._tiles import LONGEST, TILE, count_blocks, launches, rung
 
@@ -70,7 +71,8 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, machine: Hard
     """Modelled seconds to bring operands to the device and the result back, host conversions included."""
     split = 0.0
     if dtype == np.float64:
-        split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
+        rates = current_rates()
+        split = rates.step_s("split", SIZES[1], bytes_in / 8) + rates.step_s("combine", SIZES[1], bytes_out / 8)
         bytes_out *= WORD_BYTES / 8
     return bytes_in / machine.link_bytes_per_s + bytes_out / machine.unlink_bytes_per_s + split
 

@@ -12,7 +12,7 @@ import pytest
 import scipy.linalg
 
 import trnpy
-from trnpy._settings import calibration
+from trnpy._cli import calibration
 
 # Names of NumPy at the top level.
 PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron", "vecdot")

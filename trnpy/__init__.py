@@ -25,7 +25,7 @@ _LAZY = {
     **dict.fromkeys(("available",), "trnpy._engine.engines"),
     **dict.fromkeys(("resident",), "trnpy._engine.residency"),
     **dict.fromkeys(("report", "profile"), "trnpy._report.ledger"),
-    **dict.fromkeys(("calibrate",), "trnpy._settings.calibration"),
+    **dict.fromkeys(("calibrate",), "trnpy._cli.calibration"),
     **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch.patch"),
     **dict.fromkeys(("Array", "asarray"), "trnpy.xp"),
     **dict.fromkeys(("linalg", "sparse", "chem", "dist", "xp"), ""),  # modules

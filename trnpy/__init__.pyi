@@ -18,7 +18,7 @@ from trnpy._patch.patch import (
     unpatch as unpatch
 )
 from trnpy._report.ledger import profile as profile, report as report
-from trnpy._settings.calibration import calibrate as calibrate
+from trnpy._cli.calibration import calibrate as calibrate
 from trnpy._settings.policy import Policy as Policy, current_policy as current_policy, policy as policy
 from trnpy.xp import Array as Array, asarray as asarray
 

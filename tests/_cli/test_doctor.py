@@ -8,10 +8,10 @@ import pytest
 from programs import TRNPY, run
 
 import trnpy
-from trnpy._cli import doctor, runner
+from trnpy._cli import calibration, doctor, runner
 from trnpy._nki.device import detect
 from trnpy._patch.patch import _select
-from trnpy._settings import calibration, host_rates
+from trnpy._settings import host_rates
 from trnpy._settings.host_rates import machine_id
 
 

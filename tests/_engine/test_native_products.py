@@ -99,3 +99,11 @@ def test_handles_of_different_precisions_do_not_mix(simulator):
         simulator.axpby(1j, simulator.put(matrix((3, 3))))
     with pytest.raises(ValueError, match="expected one"):
         simulator.axpby(1, simulator.put(a), 1, simulator.put(a[:3]))
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (128, 90), (90, 70)])
+def test_the_result_of_one_launch_owns_its_memory(device, shape):
+    a, b = matrix((shape[0], 128)), matrix((128, shape[1]), seed=1)
+    c = device.matmul(a, b)
+    close(c, a, b)
+    assert c.flags.owndata and c.flags.c_contiguous and c.flags.writeable

@@ -12,7 +12,6 @@ from trnpy._engine.abstract_arrays import new
 from trnpy._engine.cost_model import DryRuntime, tally
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.handles import stored
-from trnpy._engine.launch_counts import CONVERSION_S
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof import checksums
 from trnpy._engine.proof.engine import Proving
@@ -112,18 +111,16 @@ def test_a_dry_run_counts_of_a_proof_what_the_device_does_not_hide():
     n = 4096
     counted, rates = modelled(n), current_rates()
     host = {kind: elements for (kind, *_), elements in counted.host}
-    assert host == {"proof beside": 2 * n * n, "proof": n * n}
-    assert counted.parts(TRN2, rates).from_digits_s == CONVERSION_S["proof"] * n * n
-    assert (("proof", 128, "d"), 3.0 * 128 * 128) in modelled(128).host  # small: no thread
+    assert host["beside proof"] == 2 * n * n and host["proof of result"] == n * n
+    assert counted.parts(TRN2, rates).from_digits_s == rates.step_s("proof of result", n, n * n)
+    assert (("proof", 128, "d"), 2.0 * 128 * 128) in modelled(128).host  # small: no thread
 
 
 def test_sums_that_take_longer_than_the_device_count_with_the_rest():
     counted = modelled(1024)
-    amount = 1e9
-    host = tuple(((kind, *key), amount if kind == "proof beside" else 0.0) for (kind, *key), _ in counted.host)
-    longer = type(counted)(
-        counted.launches, counted.products, counted.bytes_in, counted.bytes_out, host, counted.host_bytes
-    )
-    parts = longer.parts(TRN2, current_rates())
+    amount, rates = 1e9, current_rates()
+    host = tuple(((kind, *key), amount if kind == "beside proof" else 0.0) for (kind, *key), _ in counted.host)
+    longer = type(counted)(counted.launches, counted.products, counted.bytes_in, counted.bytes_out, host)
+    parts = longer.parts(TRN2, rates)
     hidden = parts.launch_s + parts.send_s + parts.engine_s
-    assert parts.from_digits_s == pytest.approx(CONVERSION_S["proof beside"] * amount - hidden, rel=1e-12)
+    assert parts.from_digits_s == pytest.approx(rates.step_s("proof", 1024, amount) - hidden, rel=1e-12)

@@ -20,12 +20,13 @@ from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._engine.abstract_arrays import Shape, Unknown, shapes_of
 from trnpy._engine.engines import Engine, Refused, cores
 from trnpy._engine.launch_counts import Tally
-from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
+from trnpy._engine.precision import launches
 from trnpy._engine.residency import Reuse
 from trnpy._engine.time_parts import NOTHING, Parts
 from trnpy._nki.instances import INSTANCES, hardware_of
 from trnpy._report.reasons import Decision, Reason, Unsupported
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.host_steps import order_of
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy._settings.tile import SMALL_TILES
 
@@ -323,8 +324,10 @@ def shared_out(
     """
     later = priced(work._replace(kept=reuse.kept + reuse.seen), methods, hardware, policy, rates)
     shapes = [work.arrays[i] for i, same in reuse.seen if not same]
-    compared = sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes)
-    keeping = first.parts._replace(from_digits_s=first.parts.from_digits_s + 2 * compared / FINGERPRINT_BYTES_PER_S)
+    compared = sum(
+        rates.step_s("fingerprint", order_of(s.shape), math.prod(s.shape) * s.dtype.itemsize) for s in shapes
+    )
+    keeping = first.parts._replace(from_digits_s=first.parts.from_digits_s + 2 * compared)
     n = reuse.uses + 1
 
     def mean(once: float, again: float) -> float:

@@ -18,7 +18,7 @@ from nkisim.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._base import distribution, store
 from trnpy._base.records import record
 from trnpy._call.gate import is_compiled
-from trnpy._cli import probes, timings
+from trnpy._cli import calibration, probes, timings
 from trnpy._cli.options import near
 from trnpy._engine import health, tuning
 from trnpy._engine.engines import Engine, available, current_engine
@@ -40,7 +40,7 @@ from trnpy._nki.device import (
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_status, patched
-from trnpy._settings import calibration, host_rates
+from trnpy._settings import host_rates
 from trnpy._settings.policy import REQUIRE, Policy, from_environment, unknown_variables
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")

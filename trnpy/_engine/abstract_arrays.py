@@ -13,6 +13,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine.unallocated import ALLOCATED, COMPLEX, FIRST_ADDRESS, REAL, outer_to_inner, reshaped, unallocated
+from trnpy._settings.host_steps import BESIDE, STEPS, order_of, order_of_copy
 
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and dtype of a result
@@ -93,10 +94,15 @@ class Unknown(TypeError):
 class Count:
     """The host's work, counted by a dry run."""
 
-    # Operations by (kind, size, dtype); for conversions, elements.
+    # By (kind, size, dtype): the amount of a host step in its unit, or operations of another kind of HostRates.curves.
     work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
-    nbytes: float = 0.0  # bytes that NumPy reads and writes
     address: int = FIRST_ADDRESS  # of the next abstract array without memory
+
+    def moved(self, nbytes: float, turned: bool = False) -> None:
+        """NumPy reads and writes ``nbytes`` in all; ``turned``: one array by rows and another by columns."""
+        if nbytes:
+            kind = "turned copy" if turned else "copy"
+            self.work[kind, order_of_copy(nbytes), "B"] += nbytes
 
 
 class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
@@ -229,7 +235,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
             return self._view(self._place(keys))
         result = self._new(_chosen(self.shape, keys))
-        self.count.nbytes += 2 * result.nbytes
+        self.count.moved(2 * result.nbytes)
         return result
 
     def _place(self, keys: tuple[Any, ...]) -> np.ndarray:
@@ -251,10 +257,11 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
             size = self.size
         else:
             size = math.prod(_chosen(self.shape, keys))
+        moved, turned = size * self.dtype.itemsize, False
         if isinstance(value, (StandIn, np.ndarray)):
             np.broadcast_shapes(value.shape[-1:], ())
-            self.count.nbytes += value.nbytes
-        self.count.nbytes += size * self.dtype.itemsize
+            moved, turned = moved + value.nbytes, by_columns(value) != by_columns(self)
+        self.count.moved(moved, turned)
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -262,7 +269,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     def fingerprint(self) -> tuple[int, int]:
         """Like the fingerprint of a real array (``residency``), it changes with each write."""
         if not self.trusted:
-            self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
+            self.count.work["fingerprint", order_of(self.shape), self.dtype.char] += self.nbytes
         return self.writes[0], 0
 
     # --- copies and reductions ----------------------------------------------------------------------------------------
@@ -271,11 +278,11 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return new(shape, self.dtype if dtype is None else dtype, self.count, order)
 
     def _read(self) -> StandIn:
-        self.count.nbytes += self.nbytes
+        self.count.moved(self.nbytes)
         return self
 
     def _written(self) -> StandIn:
-        self.count.nbytes += self.nbytes
+        self.count.moved(self.nbytes)
         return self
 
     def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", copy: bool = True) -> StandIn:
@@ -284,7 +291,8 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         if not copy and dtype == self.dtype and ordered:
             return self
         memory = _memory(self.shape, dtype, self.count, order, self.memory)
-        result = StandIn(memory, dtype, self._read().count)._written()
+        result = StandIn(memory, dtype, self.count)
+        self.count.moved(self.nbytes + result.nbytes, by_columns(self) != by_columns(result))
         result.few = self.few
         return result
 
@@ -327,21 +335,24 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         if ufunc.__name__ == "matmul":  # np.matmul may be patched
             return self._product(inputs[0], inputs[1])
         shape = broadcast(*inputs)
-        self.count.nbytes += sum(x.nbytes for x in inputs if isinstance(x, (StandIn, np.ndarray)))
+        matrices = [x for x in inputs if isinstance(x, (StandIn, np.ndarray))]
+        moved, turned = sum(x.nbytes for x in matrices), len({by_columns(x) for x in matrices if x.ndim > 1}) > 1
         if out is not None:
             (place,) = out
             place.writes[0] += 1
-            return place._written()
+            self.count.moved(moved + place.nbytes, turned)
+            return place
         like = next((x.memory for x in inputs if isinstance(x, StandIn) and x.shape == shape), None)
         results = [
-            StandIn(_memory(shape, dtype, self.count, "C" if like is None else "K", like), dtype, self.count)._written()
+            StandIn(_memory(shape, dtype, self.count, "C" if like is None else "K", like), dtype, self.count)
             for dtype in _dtypes(ufunc, inputs)
         ]
-        matrices = [x for x in inputs if isinstance(x, StandIn) and x.ndim > 1]
-        few = all(x.few for x in matrices) or any(x.identity for x in matrices)
+        self.count.moved(moved + sum(result.nbytes for result in results), turned)
+        whole = [x for x in inputs if isinstance(x, StandIn) and x.ndim > 1]
+        few = all(x.few for x in whole) or any(x.identity for x in whole)
         for result in results:
             result.few = few and result.ndim > 1
-            result.identity = any(x.identity for x in matrices)
+            result.identity = any(x.identity for x in whole)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _product(self, a: Any, b: Any) -> StandIn:
@@ -360,6 +371,12 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         if found is None:
             raise Unknown(f"numpy.{function.__name__} of an abstract array: not supported in dry runs")
         return found(self, *args, **options)
+
+
+def by_columns(x: Any) -> bool:
+    """Whether the elements of a column are nearer to each other in memory than those of a row."""
+    strides = x.strides[-2:]
+    return len(strides) == 2 and min(x.shape[-2:]) > 1 and abs(strides[0]) < abs(strides[1])
 
 
 def real_dtype(dtype: np.dtype) -> np.dtype:
@@ -465,11 +482,12 @@ def few_terms(*operands: Any) -> bool:
     return any(isinstance(x, StandIn) and x.few for x in operands)
 
 
-def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Callable[[T], T]:
+def priced(kind: str | Callable[..., str], price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Callable[[T], T]:
     """A decorator for a function of a host library: a dry run counts its cost instead of calling it.
 
-    ``price(*arguments)`` returns the amount and the results. The amount is operations of ``kind``, a key of
-    HostRates.curves; or elements, for a conversion; or bytes, for kind "". An array result is a shape and a dtype.
+    ``price(*arguments)`` returns the amount and the results. The amount is in the unit of a host step (``kind``, or
+    the step that ``kind(*arguments)`` names), or in operations of another key of HostRates.curves, or in bytes for kind
+    "". An array result is a shape and a dtype.
     """
 
     def decorated(function: Any) -> Any:
@@ -479,10 +497,12 @@ def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Ca
             if first is None:
                 return function(*args, **options)
             amount, results = price(*args, **options)
-            if not kind:
-                first.count.nbytes += amount
+            name = kind if isinstance(kind, str) else kind(*args, **options)
+            if not name:
+                first.count.moved(amount)
             elif amount:
-                first.count.work[kind, min(first.shape[-2:], default=1), first.dtype.char] += amount
+                size = order_of(first.shape) if name.removeprefix(BESIDE) in STEPS else min(first.shape[-2:], default=1)
+                first.count.work[name, size, first.dtype.char] += amount
             found = tuple(new(r[0], r[1], first.count) if _is_spec(r) else r for r in results)
             return found[0] if len(found) == 1 else found
 

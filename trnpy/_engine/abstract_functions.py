@@ -19,22 +19,22 @@ def _joined(x: StandIn, arrays: Any, axis: int = 0, stacked: bool = False) -> St
     else:
         shape[axis] = sum(a.shape[axis] for a in arrays)
     result = x._new(tuple(shape), np.result_type(*(a.dtype for a in arrays)))
-    x.count.nbytes += 2 * result.nbytes
+    x.count.moved(2 * result.nbytes)
     return result
 
 
 def _blocks(x: StandIn, rows: Any) -> StandIn:
     shape = sum(r[0].shape[0] for r in rows), sum(c.shape[1] for c in rows[0])
     result = x._new(shape, np.result_type(*(c.dtype for r in rows for c in r)))
-    x.count.nbytes += 2 * result.nbytes
+    x.count.moved(2 * result.nbytes)
     return result
 
 
 def _where(x: StandIn, condition: Any, *choices: Any) -> StandIn:
     shape = broadcast(condition, *choices)
     kinds = [c.dtype if hasattr(c, "dtype") else c for c in choices]
-    x.count.nbytes += sum(c.nbytes for c in (condition, *choices) if isinstance(c, (StandIn, np.ndarray)))
-    result = x._new(shape, np.result_type(*kinds))._written()
+    result = x._new(shape, np.result_type(*kinds))
+    x.count.moved(result.nbytes + sum(c.nbytes for c in (condition, *choices) if isinstance(c, (StandIn, np.ndarray))))
     result.few = any(isinstance(c, StandIn) and c.few for c in choices)
     return result
 
@@ -45,7 +45,7 @@ def _einsum(x: StandIn, subscripts: str, *operands: Any, **_: Any) -> StandIn:
     sizes: dict[str, int] = {}
     rest: tuple[int, ...] = ()
     for term, o in zip(terms.split(","), operands, strict=True):
-        x.count.nbytes += o.nbytes
+        x.count.moved(o.nbytes)
         labels = term.replace("...", "")
         rest = np.broadcast_shapes(rest, o.shape[: o.ndim - len(labels)])
         sizes |= dict(zip(labels, o.shape[o.ndim - len(labels) :], strict=True))

@@ -15,7 +15,7 @@ from trnpy._engine import abstract_functions as _functions  # noqa: F401  # regi
 from trnpy._engine.abstract_arrays import TWO_BYTES, Count, Outline, StandIn, new, stand_ins_of
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import Engine
-from trnpy._engine.launch_counts import BESIDE, Tally
+from trnpy._engine.launch_counts import Tally
 from trnpy._engine.multicore import Cores
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
@@ -24,6 +24,7 @@ from trnpy._nki.kernels.chem.mp2_energy_reference import operations as mp2_opera
 from trnpy._nki.kernels.outputs import factors, outputs
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
 from trnpy._nki.runtime import Buffer, LaunchCounters, Operand, fetched
+from trnpy._settings.host_steps import BESIDE, HIDDEN
 from trnpy._settings.policy import Policy, _own
 
 TILE = 128
@@ -217,7 +218,7 @@ class DryRuntime:
         self.counters = LaunchCounters()
         self.products: dict[str, float] = defaultdict(float)
         self.count = count or Count()  # the host's work, which all cores of a call share
-        self.hidden = [0.0, 0.0, 0.0]  # bytes in, bytes out, and host bytes, while kernels run
+        self.hidden = [0.0, 0.0]  # bytes in and bytes out, while kernels run
 
     def put(self, array: Any) -> Buffer:
         self.counters.bytes_in += array.nbytes
@@ -251,25 +252,23 @@ class DryRuntime:
 
     def beside(self, work: Callable[[], None]) -> Callable[[], None]:
         """Do the ``work`` of another thread immediately. Its transfers and checks are counted as hidden by launches."""
-        counted = self._moved()
-        proved = {key: n for key, n in self.count.work.items() if key[0] == "proof"}
+        counted, before = self._moved(), dict(self.count.work)
         work()
-        self.hidden = [h + after - before for h, before, after in zip(self.hidden, counted, self._moved(), strict=True)]
-        for key in [key for key in self.count.work if key[0] == "proof"]:
-            more = self.count.work[key] - proved.get(key, 0.0)
+        self.hidden = [h + after - b for h, b, after in zip(self.hidden, counted, self._moved(), strict=True)]
+        for key in [key for key in self.count.work if key[0] in HIDDEN]:
+            more = self.count.work[key] - before.get(key, 0.0)
             self.count.work[key] -= more
-            self.count.work[BESIDE, *key[1:]] += more
+            self.count.work[BESIDE + key[0], *key[1:]] += more
         return lambda: None
 
-    def _moved(self) -> tuple[float, float, float]:
-        return self.counters.bytes_in, self.counters.bytes_out, self.count.nbytes
+    def _moved(self) -> tuple[float, float]:
+        return self.counters.bytes_in, self.counters.bytes_out
 
     def reset(self) -> None:
         self.counters = LaunchCounters()
-        self.hidden = [0.0, 0.0, 0.0]
+        self.hidden = [0.0, 0.0]
         self.products.clear()
         self.count.work.clear()
-        self.count.nbytes = 0.0
 
 
 def tally(runtimes: Sequence[DryRuntime]) -> Tally:
@@ -279,8 +278,8 @@ def tally(runtimes: Sequence[DryRuntime]) -> Tally:
     return Tally(
         tuple(sorted(launched.items())), tuple((f, n) for f, n in sorted(first.products.items()) if n),
         sum(r.counters.bytes_in for r in runtimes), sum(r.counters.bytes_out for r in runtimes),
-        tuple(sorted((key, n) for key, n in first.count.work.items() if n)), first.count.nbytes, max(1, busy),
-        (sum(r.hidden[0] for r in runtimes), sum(r.hidden[1] for r in runtimes), sum(r.hidden[2] for r in runtimes)),
+        tuple(sorted((key, n) for key, n in first.count.work.items() if n)), max(1, busy),
+        (sum(r.hidden[0] for r in runtimes), sum(r.hidden[1] for r in runtimes)),
     )  # fmt: skip
 
 

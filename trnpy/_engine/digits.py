@@ -276,7 +276,7 @@ def _joined(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return found.view(np.int64)[..., 0]
 
 
-@priced("combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))
+@priced("integer combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))
 def integers(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Integers modulo the width of ``dtype`` from int32 words (1 or 2, ...), lowest first; for bools, whether not 0."""
     if dtype.kind == "b":
@@ -300,7 +300,7 @@ def symmetrised(words: np.ndarray) -> np.ndarray:
     return np.stack([halves[i // 2] >> 32 * (i % 2) for i in range(len(words))]).astype(np.int32)
 
 
-@priced("magnitudes", lambda a, b: (a.size + b.size, ((a.shape, a.dtype), (b.shape, b.dtype))))
+@priced("equilibrate", lambda a, b: (a.size + b.size, ((a.shape, a.dtype), (b.shape, b.dtype))))
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """A D and D^-1 B, where D, powers of two, balances columns of A and rows of B. A and B may be stacks.
 

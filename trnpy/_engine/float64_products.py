@@ -329,7 +329,7 @@ def _form(digits: int) -> str:
     return f"{digits} digits"
 
 
-@priced("split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
+@priced("integer split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
 def integer_bytes(a: np.ndarray) -> np.ndarray:
     """Integers modulo their width as uint8 (..., itemsize): each byte minus 128 is a balanced digit."""
     unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")

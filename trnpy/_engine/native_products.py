@@ -221,10 +221,13 @@ class Kernels:
         sizes = block((m, k, n), itemsize(a.dtype, form), (1 - CACHE_SHARE) * self.memory)
         if sizes is None:
             raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
-        c = np.empty_like(a, order="C", shape=(m, n))
         price = of_numbers(self.runtime.hardware, a.dtype, form)
         cuts = self.buckets.cut(f"matmul {form}", (m, k, n), sizes, price)
         left, right = self._sent(a, form), self._sent(b, form)
+        if len(cuts.rows) == len(cuts.columns) == len(cuts.inner) == 1 and not cuts.fixed:
+            (rows,), (inner,), (columns,) = cuts.rows, cuts.inner, cuts.columns
+            return self.get(self._launch(left(rows, inner), right(inner, columns), None, a.dtype))
+        c = np.empty_like(a, order="C", shape=(m, n))
         for rows in cuts.rows:
             for columns in cuts.columns:
                 total = self._zeros((rows[1], columns[1]), a.dtype) if cuts.fixed else None

@@ -33,12 +33,6 @@ def launches(dtype: np.dtype, precision: str) -> int:
     return LAUNCHES.get(dtype.name, 1)
 
 
-# Splitting float64 into digits and combining digits, measured end to end with NumPy on one core (docs/baselines.md).
-SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # seconds per element
-MAGNITUDES_S = 4e-9  # the part of SPLIT_S for the error bound: an assumption, not measured separately
-FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be device-resident: 5 to 6 GB/s, measured as above
-
-
 def eps(dtype: np.dtype, precision: str) -> float:
     """The unit in which errors of a result are measured: the eps of ``dtype``, or of the precision of a policy."""
     if dtype.kind in "iub":

@@ -73,7 +73,7 @@ def _price(a: Any, lower: bool, unit: bool) -> tuple[float, tuple[Any, ...]]:
     return operations(len(a) ** 3 / 3, a.dtype), ((a.shape, np.result_type(a.dtype, np.float64)),)
 
 
-@priced("inv", _price)
+@priced("triangular inverse", _price)
 def _inverted(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """The inverse of a triangle of a (n, n) in double precision."""
     from trnpy._engine import lapack  # imported late: trnpy.sparse, like scipy.sparse, must not load scipy.linalg

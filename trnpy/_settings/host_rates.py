@@ -18,6 +18,7 @@ import numpy as np
 from trnpy._base import store
 from trnpy._base.processors import threads
 from trnpy._base.records import record
+from trnpy._settings.host_steps import STEPS
 from trnpy._settings.policy import Rates
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
@@ -81,6 +82,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "sparse sparse": ((1, 4e8),),
     **{f"stacked {name}": _stack_curve(name, loop) for name, (loop, _) in STACK_US.items()},
     **{f"stacked {name}": _stack_curve(name, loop) for name, loop in LOOP_US.items()},
+    **{name: step.rates for name, step in STEPS.items()},
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
 KINDS = tuple(DEFAULT_CURVES)
@@ -109,6 +111,10 @@ class HostRates:
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)
+
+    def step_s(self, name: str, n: float, amount: float) -> float:
+        """Predicted seconds of ``amount`` units of a step of ``host_steps.STEPS`` for a matrix of order ``n``."""
+        return amount / interpolate(self.curves[name], max(n, 1.0))
 
     def loop_s(self, units: float) -> float:
         """Predicted seconds of a loop of NumPy's einsum: ``units`` are elements of a product of two long lines."""

@@ -52,7 +52,7 @@ def cholesky(a: np.ndarray) -> np.ndarray:
     return l
 
 
-@priced("lu", lambda a: (_lu_flops(a), ((a.shape, a.dtype), ((*a.shape[:-2], min(a.shape[-2:])), PIVOT))))
+@priced("lu panel", lambda a: (_lu_flops(a), ((a.shape, a.dtype), ((*a.shape[:-2], min(a.shape[-2:])), PIVOT))))
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Packed LU (..., m, n) and pivots (..., min(m, n)): row i was swapped with row pivot[i], in order of i."""
     (getrf,) = lapack.lapack.get_lapack_funcs(("getrf",), (a,))
@@ -66,7 +66,7 @@ def qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return packed, np.triu(t)
 
 
-@_price("qr", lambda m, n: 2.0 * m * n * min(m, n), lambda a: ((a.shape, False), (_inner(a), False)))
+@_price("qr panel", lambda m, n: 2.0 * m * n * min(m, n), lambda a: ((a.shape, False), (_inner(a), False)))
 def _geqrt(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     (geqrt,) = lapack.lapack.get_lapack_funcs(("geqrt",), (a,))
     k = min(a.shape[-2:])
@@ -74,7 +74,7 @@ def _geqrt(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return packed, t
 
 
-@_price("trsm", lambda m, n, b, *_: 1.0 * n * n * b.shape[-1], lambda a, b, *_: ((b.shape, False),))
+@_price("panel substitution", lambda m, n, b, *_: 1.0 * n * n * b.shape[-1], lambda a, b, *_: ((b.shape, False),))
 def substitution(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """X (..., n, k) of A X = B for triangular (..., n, n)."""
     options: dict[str, Any] = {"lower": lower, "unit_diagonal": unit, "check_finite": False}
@@ -88,7 +88,7 @@ def upper_inverse(u: np.ndarray) -> np.ndarray:
     return np.triu(_trtri(u))
 
 
-@_price("inv", lambda m, n: n**3 / 3, lambda a: ((a.shape, False),))
+@_price("triangular inverse", lambda m, n: n**3 / 3, lambda a: ((a.shape, False),))
 def _trtri(u: np.ndarray) -> np.ndarray:
     (trtri,) = lapack.lapack.get_lapack_funcs(("trtri",), (u,))
     inverse: np.ndarray = _each(lambda m: trtri(m)[:1], u)[0]
@@ -123,7 +123,7 @@ def svdvals(a: np.ndarray) -> np.ndarray:
     return s
 
 
-@_price("trsm", lambda m, n, *_: 20.0 * n * n, lambda a, *_: (((), True),))
+@_price("condition", lambda m, n, *_: 1.0 * n * n, lambda a, *_: (((), True),))
 def reciprocal_condition(a: np.ndarray, routine: str, *norm: Any, **options: Any) -> float:
     """LAPACK's estimate from a factor (n, n) with ``routine`` pocon, gecon or trcon; it solves about five systems."""
     (estimate,) = lapack.lapack.get_lapack_funcs((routine,), (a,))

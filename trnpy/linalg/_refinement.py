@@ -38,10 +38,6 @@ KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after wh
 # iteration, and by 2^-30 in the last one, whose square is below u.
 NEAR, NEAR_AT_LAST = 2.0**16, 2.0**30
 SQUARE = length(128)  # rows and columns of a block that stays in a core's cache
-# Times of passes over matrices, relative to a matrix copy at the default throughput, 0.8 ns an element
-# (docs/spectra.md#eigenproblems).
-SIZES, QUOTIENTS, RESIDUALS, SUM = 1.3, 1.7, 3.8, 1.0
-CORRECTIONS, ROTATIONS, ORTHONORMALIZATION = 3.5, 10.0, 2.2
 
 
 class Precision(NamedTuple):
@@ -213,7 +209,7 @@ def _values(a: np.ndarray) -> tuple[Any, ...]:
     return ((a.shape[1],), real_dtype(a.dtype))
 
 
-@priced("", lambda a: (SIZES * shared(a), _scalars(a, 2)))
+@priced("norm bounds", lambda a: (shared(a), _scalars(a, 2)))
 def _sizes(a: np.ndarray) -> tuple[float, float]:
     """The largest entry, and a bound of the norm."""
 
@@ -233,7 +229,7 @@ def _ordered(d: np.ndarray, *matrices: np.ndarray) -> list[np.ndarray]:
     return [d[order], *(m[:, order] for m in matrices)]
 
 
-@priced("", lambda x, y: (QUOTIENTS * shared(x), (_values(x),)))
+@priced("Rayleigh quotients", lambda x, y: (shared(x), (_values(x),)))
 def _quotients(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Rayleigh quotients (n,) of the columns of x for y = A x."""
     found = by_strips(x, lambda s: np.stack([_dot(x[s], y[s]), _dot(x[s], x[s])]))
@@ -242,7 +238,10 @@ def _quotients(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return quotients
 
 
-@priced("", lambda x, y, d: (RESIDUALS * shared(x), ((x.shape, x.dtype), _values(x), _values(x), *_scalars(x, 1))))
+@priced(
+    "residual columns",
+    lambda x, y, d: (shared(x), ((x.shape, x.dtype), _values(x), _values(x), *_scalars(x, 1))),
+)
 def _residuals(x: np.ndarray, y: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """R = Y - X diag(d), squares of lengths of columns of X, lengths of those of R, and the largest entry of R."""
     r = np.empty_like(x, order="C")
@@ -256,7 +255,7 @@ def _residuals(x: np.ndarray, y: np.ndarray, d: np.ndarray) -> tuple[np.ndarray,
     return r, np.sum(squares, axis=0), np.sqrt(np.sum(lengths, axis=0)), max(largest)
 
 
-@priced("", lambda x, more: (SUM * shared(x), (None,)))
+@priced("added correction", lambda x, more: (shared(x), (None,)))
 def _add(x: np.ndarray, more: np.ndarray) -> None:
     """X + more, stored in X."""
     by_strips(x, lambda s: np.add(x[s], more[s], out=x[s]))
@@ -269,7 +268,7 @@ def _results(c: np.ndarray) -> tuple[Any, ...]:
 Correction = tuple[np.ndarray, np.ndarray, Any, Any]
 
 
-@priced("", lambda c, d, *_: (CORRECTIONS * shared(c), _results(c)))
+@priced("corrections", lambda c, d, *_: (shared(c), _results(c)))
 def _corrections(
     c: np.ndarray, d: np.ndarray, squares: np.ndarray, blocks: list[tuple[slice, np.ndarray]]
 ) -> Correction:
@@ -298,7 +297,7 @@ def _corrections(
     return e, np.sum(second, axis=0), max(largest), sum(total)
 
 
-@priced("", lambda c, g, *_: (ROTATIONS * shared(c), _results(c)))
+@priced("rotations", lambda c, g, *_: (shared(c), _results(c)))
 def _rotations(
     c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], noise: float, near: float
 ) -> Correction:
@@ -355,7 +354,7 @@ def _squares(x: np.ndarray) -> np.ndarray:
     return squares
 
 
-@priced("", lambda g: (ORTHONORMALIZATION * shared(g), _results(g)))
+@priced("orthonormalization", lambda g: (shared(g), _results(g)))
 def _orthonormalization(g: np.ndarray) -> Correction:
     """(I - G) / 2, as a correction."""
     e = np.empty_like(g, order="C")

@@ -19,6 +19,7 @@ from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.handles import Refused, Source
 from trnpy._engine.precision import least
 from trnpy._engine.proof.weights import PROBES, weights
+from trnpy._settings import host_steps
 from trnpy._settings.tile import length
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the bound 4 u of a float64 product, and 8 for the sums of the
@@ -108,6 +109,11 @@ def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) ->
     return (2.0 if dtype.kind == "c" else 1.0) * (a.size + b.size), (None,)
 
 
+def _kind(dtype: np.dtype, of: str = "proof") -> str:
+    """The host step of a checksum test of a product of ``dtype``."""
+    return of if dtype.char == "d" else f"complex {of}" if dtype.kind == "c" else f"single {of}"
+
+
 def _sums(
     a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", single: bool = False, digits: int | None = None
 ) -> Sums | None:
@@ -131,8 +137,9 @@ def _sums(
     return found
 
 
-sums = priced("proof", _price)(_sums)
-sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
+sums = priced(lambda a, b, dtype, *_, **__: _kind(dtype), _price)(_sums)
+# While a device computes.
+sums_beside = priced(lambda a, b, dtype, *_, **__: host_steps.BESIDE + _kind(dtype), _price)(_sums)
 
 
 def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **named: Any) -> Callable[[], Sums | None]:
@@ -164,7 +171,7 @@ class Arriving:
         return np.concatenate(across), _sum(list(down))
 
 
-@priced("proof", lambda of, rows, c: (c.size, (((c.shape[0],), DOUBLE), ((c.shape[1],), DOUBLE))))
+@priced("proof of result", lambda of, rows, c: (c.size, (((c.shape[0],), DOUBLE), ((c.shape[1],), DOUBLE))))
 def sums_of(of: Sums | None, rows: slice, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows c of a product times the weights of its columns, and their transpose times those of these rows."""
     assert of is not None
@@ -177,7 +184,9 @@ def _read(c: np.ndarray, found: object) -> float:
     return 0.0 if found else (2.0 if c.dtype.kind == "c" else 1.0) * c.size
 
 
-@priced("proof", lambda of, c, found=None: (_read(c, found), (0.0,)))
+@priced(
+    lambda of, c, found=None: _kind(c.dtype, "proof of result"), lambda of, c, found=None: (_read(c, found), (0.0,))
+)
 def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None) -> float:
     """The largest error of c (..., m, n), the product described by ``of``, in tolerances; ``excess``.
 
@@ -417,7 +426,7 @@ def prove_by(of: Kept | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, digit
     raise Wrong(f"the {c.dtype} product {' x '.join(map(str, c.shape))} is wrong by {error:.2g} tolerances")
 
 
-@priced("proof", lambda of, b, c, digits=None: (PROBES * (b.size + c.size), (0.0,)))
+@priced("kept proof", lambda of, b, c, digits=None: (PROBES * (b.size + c.size), (0.0,)))
 def excess_by(of: Kept | None, b: np.ndarray, c: np.ndarray, digits: int | None = None) -> float:
     """The largest error of a column of c in tolerances (``excess``)."""
     assert of is not None

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import conventions
+from trnpy._cli import step_workloads
+from trnpy._settings import host_steps
 from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, LOOP_US, STACK_SIZES, HostRates, machine_id
 
 BUDGET_S = 45.0  # seconds of measuring, so that a calibration takes less than a minute
@@ -21,6 +23,7 @@ LEAST_S = 2e-3  # a shorter call is repeated for this many seconds
 TURNS = 4  # at most; they are seconds apart, so that a burst of other work or of the clock affects only one
 AGREEMENT = 1.1  # a workload is settled if the fastest calls of two turns are within this factor
 UNSETTLED = 0.1  # if a larger share of the workloads is not settled, the remark mentions it
+CACHED = 3 << 20  # float64 numbers that replace others in the caches, 24 MiB
 BUSY = 0.5  # if the load exceeds this share of the processors, the remark mentions it
 
 
@@ -41,6 +44,7 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         power = functools.partial(scipy.linalg.fractional_matrix_power, spd, 0.3)
         yield "fractional_matrix_power", n, FLOPS["fractional_matrix_power"] * n**3, power
     yield from _sparse_workloads()
+    yield from steps(host_steps.SIZES)
     for n in (32, 128, 512, 1024):
         g = np.random.default_rng(n).standard_normal((n, n))
         spd = g @ g.T + n * np.eye(n)
@@ -60,6 +64,19 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
             whole = g.astype(np.int64)
             yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
             yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
+
+
+def steps(sizes: tuple[int, ...]) -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
+    """(name, size, amount, one call) of every step of the host at ``sizes``, as a dry run counts it."""
+    seen = set()
+    for n in sizes:
+        for name, workload in step_workloads.WORKLOADS.items():
+            function, arguments = workload(n)
+            work = step_workloads.counted((function, arguments))
+            (size, amount) = next((key[1], amount) for key, amount in work.items() if key[0] == name)
+            if (name, size) not in seen:  # some steps have one size only
+                seen.add((name, size))
+                yield name, size, amount, functools.partial(function, *arguments)
 
 
 def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
@@ -106,6 +123,17 @@ def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], C
         yield name, functools.partial(function, *operands), gufunc
 
 
+def median(call: Callable[[], Any]) -> float:
+    """Processor seconds of one call whose operands are not in a cache, as after a transfer: the median of REPEATS."""
+    others, found = np.ones(CACHED), []
+    for _ in range(REPEATS):
+        others += 1.0
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return sorted(found)[REPEATS // 2]
+
+
 def _fastest(call: Callable[[], Any], budget_s: float) -> float:
     best, spent, repeats = math.inf, 0.0, 0
     while repeats < REPEATS or spent < LEAST_S:
@@ -149,7 +177,8 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
             remaining = BUDGET_S - (time.perf_counter() - start)
             if not settled[i] and (remaining > 0 or not turn):
                 progress(f"{kind} n={n}", min((turn * total + done) / (2 * total), 1.0))
-                seconds = _fastest(call, max(remaining, 0.0) / 4)
+                step = kind in host_steps.STEPS
+                seconds = median(call) if step else _fastest(call, max(remaining, 0.0) / 4)
                 settled[i] = max(seconds, best_s[i]) <= AGREEMENT * min(seconds, best_s[i])
                 best_s[i] = min(seconds, best_s[i])
             done += flops

@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from trnpy._settings import calibration, host_rates
+from trnpy._cli import calibration
+from trnpy._settings import host_rates
 from trnpy._settings.host_rates import DEFAULT_CURVES, KINDS, HostRates
 
 
