@@ -56,7 +56,7 @@ def test_the_steps_contract_to_the_result():
 
 
 def test_a_memory_bound_step_stays_on_the_host_and_says_so(slow_blas):
-    a, b, c = arrays((200, 200), (200, 200), (200, 200))
+    a, b, c = arrays((300, 300), (300, 300), (300, 300))
     recording = RecordingEngine()
     with engine(recording), trnpy.trace() as log:
         plan = trnpy.einsum_plan("ij,jk,ij->ik", a, b, c, optimize=True)
@@ -65,7 +65,7 @@ def test_a_memory_bound_step_stays_on_the_host_and_says_so(slow_blas):
     thin, large = plan.steps
     assert (thin.route, large.route) == ("loop", "device") and plan.decision.on_device
     assert thin.why.split(":")[0] in (Reason.MEMORY_BOUND, Reason.SMALL) and large.why.startswith("faster")
-    assert log[0].on_device and recording.shapes == [(200, 200, 200)] * 2
+    assert log[0].on_device and recording.shapes == [(300, 300, 300)] * 2
     np.testing.assert_allclose(ours, (a * c) @ b, rtol=1e-12, atol=1e-10)
     # Only the operands of the large step cross the link.
     whole, alone = (found.parts._replace(host_steps_s=0.0) for found in log)

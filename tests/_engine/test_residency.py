@@ -355,7 +355,7 @@ def test_a_loop_over_one_matrix_moves_to_the_device_at_its_third_call(loop):
     a = frozen(3000, 3000)
     peeks = []
     decisions, cache = loop(
-        [(a, np.zeros((3000, 120))) for _ in range(5)],
+        [(a, np.zeros((3000, 90))) for _ in range(5)],
         lambda a, b: peeks.extend(trnpy.explain(trnpy.matmul, a, b) for _ in range(3)),  # no use
     )
     assert [d.on_device for d in decisions] == [False, False, True, True, True]
@@ -373,7 +373,7 @@ def test_comparing_the_matrix_counts(loop):
 
 
 def test_temporaries_stay_on_the_host(loop):
-    decisions, cache = loop((frozen(3000, 3000), np.zeros((3000, 200))) for _ in range(5))
+    decisions, cache = loop((frozen(3000, 3000), np.zeros((3000, 120))) for _ in range(5))
     gc.collect()
     assert not any(d.on_device for d in decisions) and cache.reuse([frozen(3000, 3000)]) == Reuse()
     assert len(cache._uses) <= 1
