@@ -72,7 +72,7 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, machine: Hard
     split = 0.0
     if dtype == np.float64:
         rates = current_rates()
-        split = rates.step_s("split", SIZES[1], bytes_in / 8) + rates.step_s("combine", SIZES[1], bytes_out / 8)
+        split = rates.step_s("split", SIZES[-2], bytes_in / 8) + rates.step_s("combine", SIZES[-2], bytes_out / 8)
         bytes_out *= WORD_BYTES / 8
     return bytes_in / machine.link_bytes_per_s + bytes_out / machine.unlink_bytes_per_s + split
 

@@ -123,14 +123,18 @@ def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], C
         yield name, functools.partial(function, *operands), gufunc
 
 
-def median(call: Callable[[], Any]) -> float:
-    """Processor seconds of one call whose operands are not in a cache, as after a transfer: the median of REPEATS."""
+def uncached(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of one call whose operands are not in a cache, as after a transfer: the median of REPEATS.
+
+    A first call is not measured: afterwards, the process has the memory that the results need.
+    """
     others, found = np.ones(CACHED), []
+    call()
     for _ in range(REPEATS):
         others += 1.0
-        start = time.process_time()
+        start = clock()
         call()
-        found.append(time.process_time() - start)
+        found.append(clock() - start)
     return sorted(found)[REPEATS // 2]
 
 
@@ -178,7 +182,7 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
             if not settled[i] and (remaining > 0 or not turn):
                 progress(f"{kind} n={n}", min((turn * total + done) / (2 * total), 1.0))
                 step = kind in host_steps.STEPS
-                seconds = median(call) if step else _fastest(call, max(remaining, 0.0) / 4)
+                seconds = uncached(call) if step else _fastest(call, max(remaining, 0.0) / 4)
                 settled[i] = max(seconds, best_s[i]) <= AGREEMENT * min(seconds, best_s[i])
                 best_s[i] = min(seconds, best_s[i])
             done += flops

@@ -12,6 +12,8 @@ import numpy as np
 from trnpy._engine import digits, float64_products, residency, triangular
 from trnpy._engine.abstract_arrays import Count, StandIn, new
 from trnpy._engine.proof import checksums, integers
+from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, lower_blocks, words_for
+from trnpy._settings.host_steps import SIZES
 from trnpy.linalg import _divide, _lapack_panels, _matrices, _refinement, _svd
 from trnpy.linalg._lapack_panels import BLOCK
 
@@ -40,7 +42,16 @@ def _triangle(n: int) -> np.ndarray:
 
 def _words(n: int) -> np.ndarray:
     """Integers of a product with seven digits."""
-    return np.resize(_numbers(n, n, LONG).view(np.int32), (4, n, n))
+    return np.resize(_numbers(n, n, LONG).view(np.int32), (words_for(digits.DIGITS), n, n))
+
+
+def _symmetric(n: int) -> Call:
+    """The words of a product A A^T, of which a device computes the lower blocks."""
+    padded = -(-n // TILE) * TILE
+    block = min(padded, TILE_N)
+    *_, (_, height, _, width, start) = lower_blocks(padded, block, halved=True)
+    found = np.resize(_numbers(n, n, LONG).view(np.int32), (words_for(digits.DIGITS), start + height * width))
+    return float64_products._unpacked, (found, n, padded, block, digits.DIGITS, np.zeros(n, int), digits.BITS)
 
 
 def _values(n: int) -> np.ndarray:
@@ -113,11 +124,17 @@ WORKLOADS: Mapping[str, Callable[[int], Call]] = MappingProxyType(
     {
         "split": lambda n: (digits.link_bytes, (_numbers(n, n), digits.DIGITS, 1)),
         "magnitudes": lambda n: (digits.magnitudes, (_numbers(n, n), 1)),
-        "combine": lambda n: (digits.assemble, (_words(n), 7, np.zeros((n, 1), int), np.zeros((1, n), int))),
+        "combine": lambda n: (
+            digits.assemble, (_words(n), digits.DIGITS, np.zeros((n, 1), int), np.zeros((1, n), int))
+        ),
+        "symmetric combine": _symmetric,
         "integer split": lambda n: (float64_products.integer_bytes, (_numbers(n, n, LONG),)),
         "integer combine": lambda n: (digits.integers, (_words(n)[:2], LONG)),
         "equilibrate": lambda n: (digits.equilibrate, (_numbers(n, n), _numbers(n, n))),
         "proof": _test(DOUBLE),
+        "digits proof": lambda n: (
+            functools.partial(checksums.sums, digits=digits.DIGITS), (_numbers(n, n).T, _numbers(n, n), DOUBLE)
+        ),
         "proof of result": _of_result(DOUBLE),
         "single proof": _test(SINGLE),
         "single proof of result": _of_result(SINGLE),
@@ -145,7 +162,7 @@ WORKLOADS: Mapping[str, Callable[[int], Call]] = MappingProxyType(
         "qr panel": lambda n: (_lapack_panels._geqrt, (_numbers(n, BLOCK),)),
         "triangular inverse": lambda n: (triangular._inverted, (_triangle(min(n, BLOCK)), False, False)),
         "panel substitution": lambda n: (
-            _lapack_panels.substitution, (_triangle(BLOCK), _numbers(BLOCK, n), False, False)
+            _lapack_panels.substitution, (_triangle(BLOCK), _numbers(BLOCK, max(n, SIZES[-1])), False, False)
         ),
         "condition": lambda n: (_lapack_panels.reciprocal_condition, (_triangle(n), "trcon")),
         "sorted": _sorted,

@@ -13,7 +13,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine.unallocated import ALLOCATED, COMPLEX, FIRST_ADDRESS, REAL, outer_to_inner, reshaped, unallocated
-from trnpy._settings.host_steps import BESIDE, STEPS, order_of, order_of_copy
+from trnpy._settings.host_steps import BESIDE, OPERATIONS, STEPS, order_of, order_of_copy
 
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and dtype of a result
@@ -501,14 +501,21 @@ def priced(kind: str | Callable[..., str], price: Callable[..., tuple[float, tup
             if not name:
                 first.count.moved(amount)
             elif amount:
-                size = order_of(first.shape) if name.removeprefix(BESIDE) in STEPS else min(first.shape[-2:], default=1)
-                first.count.work[name, size, first.dtype.char] += amount
+                first.count.work[name, _size(name, first.shape), first.dtype.char] += amount
             found = tuple(new(r[0], r[1], first.count) if _is_spec(r) else r for r in results)
             return found[0] if len(found) == 1 else found
 
         return call
 
     return decorated
+
+
+def _size(name: str, shape: tuple[int, ...]) -> int:
+    """The size that selects the rate: the order of all elements, or for LAPACK that of one matrix of a stack."""
+    step = STEPS.get(name.removeprefix(BESIDE))
+    if step is None:
+        return min(shape[-2:], default=1)
+    return order_of(shape[-2:] if step.unit == OPERATIONS else shape)
 
 
 def _is_spec(x: Any) -> bool:

@@ -41,11 +41,8 @@ class Tally:
         found: dict[str, float] = {}
         for (kind, size, char), amount in self.host:
             name = kind.removeprefix(BESIDE)
-            if name in STEPS:
-                seconds = rates.step_s(name, size, amount)
-            else:
-                seconds = rates.seconds(name, size, amount, np.dtype(char))
-            found[kind] = found.get(kind, 0.0) + seconds
+            predict = rates.step_s if name in STEPS else rates.seconds
+            found[kind] = found.get(kind, 0.0) + predict(name, size, amount, np.dtype(char))
         return found
 
     def parts(self, hardware: Hardware, rates: HostRates) -> Parts:

@@ -18,7 +18,7 @@ import numpy as np
 from trnpy._base import store
 from trnpy._base.processors import threads
 from trnpy._base.records import record
-from trnpy._settings.host_steps import STEPS
+from trnpy._settings.host_steps import OPERATIONS, STEPS
 from trnpy._settings.policy import Rates
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
@@ -88,6 +88,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
 KINDS = tuple(DEFAULT_CURVES)
 DEFAULT_COPY = 1e10  # bytes per second: a third of the measurement on that machine when idle, to be cautious
 SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the SIMD lanes
+DOUBLE = np.dtype(np.float64)
 LINE = 512  # elements of the lines whose products a calibration measures
 COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one this many times larger: equal operations
 
@@ -112,9 +113,12 @@ class HostRates:
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)
 
-    def step_s(self, name: str, n: float, amount: float) -> float:
+    def step_s(self, name: str, n: float, amount: float, dtype: np.dtype = DOUBLE) -> float:
         """Predicted seconds of ``amount`` units of a step of ``host_steps.STEPS`` for a matrix of order ``n``."""
-        return amount / interpolate(self.curves[name], max(n, 1.0))
+        if STEPS[name].unit == OPERATIONS:
+            return self.seconds(name, n, amount, dtype)
+        curve = self.curves[name]
+        return amount / (interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0))
 
     def loop_s(self, units: float) -> float:
         """Predicted seconds of a loop of NumPy's einsum: ``units`` are elements of a product of two long lines."""

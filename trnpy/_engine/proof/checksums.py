@@ -114,6 +114,10 @@ def _kind(dtype: np.dtype, of: str = "proof") -> str:
     return of if dtype.char == "d" else f"complex {of}" if dtype.kind == "c" else f"single {of}"
 
 
+def _kind_of_sums(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, digits: int | None = None) -> str:
+    return _kind(dtype, "proof" if digits is None or dtype.char != "d" else "digits proof")
+
+
 def _sums(
     a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", single: bool = False, digits: int | None = None
 ) -> Sums | None:
@@ -137,9 +141,9 @@ def _sums(
     return found
 
 
-sums = priced(lambda a, b, dtype, *_, **__: _kind(dtype), _price)(_sums)
+sums = priced(_kind_of_sums, _price)(_sums)
 # While a device computes.
-sums_beside = priced(lambda a, b, dtype, *_, **__: host_steps.BESIDE + _kind(dtype), _price)(_sums)
+sums_beside = priced(lambda *of, **named: host_steps.BESIDE + _kind_of_sums(*of, **named), _price)(_sums)
 
 
 def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **named: Any) -> Callable[[], Sums | None]:
