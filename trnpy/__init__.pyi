@@ -9,6 +9,7 @@ from trnpy._call.dispatch import (
     Decision as Decision, FallbackError as FallbackError, NkiFallbackWarning as NkiFallbackWarning, Reason as Reason,
     explain as explain, trace as trace
 )
+from trnpy._cli.calibration import calibrate as calibrate
 from trnpy._einsum.multi_einsum import multi_einsum as multi_einsum
 from trnpy._einsum.plan_display import einsum_plan as einsum_plan
 from trnpy._engine.engines import available as available
@@ -18,7 +19,6 @@ from trnpy._patch.patch import (
     unpatch as unpatch
 )
 from trnpy._report.ledger import profile as profile, report as report
-from trnpy._cli.calibration import calibrate as calibrate
 from trnpy._settings.policy import Policy as Policy, current_policy as current_policy, policy as policy
 from trnpy.xp import Array as Array, asarray as asarray
 

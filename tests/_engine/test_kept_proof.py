@@ -138,7 +138,7 @@ def test_a_dry_run_counts_the_matrix_once_for_all_its_products():
     a, b = np.empty((1024, 1024)), np.empty((1024, 8))
     problem = trnpy.sparse.linalg.expm_multiply.__trnpy_op__.prepare(a, b)
     tally = tallied(problem)
-    proved = sum(elements for (kind, *_), elements in tally.host if kind == "proof")
+    proved = sum(elements for (kind, *_), elements in tally.host if "proof" in kind)
     assert dict(tally.launches)["float64_matmul"] == 34
     columns = sum(width for width, _ in usual_products(8))  # of each operand and result, with two columns of weights
     assert proved == 2 * a.size + 2 * 2 * columns * len(a)  # A, and its transpose for estimates of norms

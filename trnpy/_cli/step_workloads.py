@@ -13,8 +13,8 @@ from trnpy._engine import digits, float64_products, residency, triangular
 from trnpy._engine.abstract_arrays import Count, StandIn, new
 from trnpy._engine.proof import checksums, integers
 from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, lower_blocks, words_for
-from trnpy._settings.host_steps import SIZES
-from trnpy.linalg import _divide, _lapack_panels, _matrices, _refinement, _svd
+from trnpy._settings.host_steps import PASS, SIZES
+from trnpy.linalg import _divide, _lapack_panels, _matrices, _matrix_functions, _refinement, _svd
 from trnpy.linalg._lapack_panels import BLOCK
 
 SINGLE, DOUBLE, COMPLEX, LONG = (np.dtype(name) for name in ("f4", "f8", "c16", "i8"))
@@ -144,6 +144,7 @@ WORKLOADS: Mapping[str, Callable[[int], Call]] = MappingProxyType(
         "kept proof": lambda n: (checksums.excess_by, _kept(n)),
         "fingerprint": lambda n: (_fingerprint, (_numbers(n, n),)),
         "copy": lambda n: (_copied, (_numbers(n, n),)),
+        PASS: lambda n: (_matrix_functions._split, (_numbers(n, n), 1, 20)),
         "turned copy": lambda n: (_plus_transpose, (_numbers(n, n),)),
         "largest entry": lambda n: (_matrices.largest, (_numbers(n, n),)),
         "norm bounds": lambda n: (_refinement._sizes, (_numbers(n, n),)),

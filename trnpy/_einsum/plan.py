@@ -349,7 +349,7 @@ class Contraction(Problem):
         return self.out
 
 
-@priced("", lambda x, y, c: (8 * (x.size + y.size + c.size), (True,)))
+@priced("", lambda x, y, c: (24 * (x.size + y.size + c.size), (True,)))
 def _exact(x: np.ndarray, y: np.ndarray, c: np.ndarray) -> bool:
     """Whether c is the exact product of x and y, whose elements are all numbers of pairs."""
     return integers.agree(*(np.rint(z).astype(np.int32) for z in (x, y, c)))

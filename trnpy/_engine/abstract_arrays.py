@@ -13,7 +13,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine.unallocated import ALLOCATED, COMPLEX, FIRST_ADDRESS, REAL, outer_to_inner, reshaped, unallocated
-from trnpy._settings.host_steps import BESIDE, OPERATIONS, STEPS, order_of, order_of_copy
+from trnpy._settings.host_steps import BESIDE, OPERATIONS, PASS, STEPS, order_of, order_of_copy
 
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and dtype of a result
@@ -486,8 +486,8 @@ def priced(kind: str | Callable[..., str], price: Callable[..., tuple[float, tup
     """A decorator for a function of a host library: a dry run counts its cost instead of calling it.
 
     ``price(*arguments)`` returns the amount and the results. The amount is in the unit of a host step (``kind``, or
-    the step that ``kind(*arguments)`` names), or in operations of another key of HostRates.curves, or in bytes for kind
-    "". An array result is a shape and a dtype.
+    the step that ``kind(*arguments)`` names), or in operations of another key of HostRates.curves; "" means PASS. An
+    array result is a shape and a dtype.
     """
 
     def decorated(function: Any) -> Any:
@@ -497,10 +497,8 @@ def priced(kind: str | Callable[..., str], price: Callable[..., tuple[float, tup
             if first is None:
                 return function(*args, **options)
             amount, results = price(*args, **options)
-            name = kind if isinstance(kind, str) else kind(*args, **options)
-            if not name:
-                first.count.moved(amount)
-            elif amount:
+            name = (kind if isinstance(kind, str) else kind(*args, **options)) or PASS
+            if amount:
                 first.count.work[name, _size(name, first.shape), first.dtype.char] += amount
             found = tuple(new(r[0], r[1], first.count) if _is_spec(r) else r for r in results)
             return found[0] if len(found) == 1 else found

@@ -423,7 +423,7 @@ def put_words(device: Device, store: Store, shape: tuple[int, int]) -> Buffer:
     return kept
 
 
-@priced("", lambda a, shape: (3.0 * a.nbytes if a.shape != shape else 0.0, (((shape[0], 2 * shape[1]), INT32),)))
+@priced("copy", lambda a, shape: (3.0 * a.nbytes if a.shape != shape else 0.0, (((shape[0], 2 * shape[1]), INT32),)))
 def link_words(a: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """The words of float64 numbers, lower ones first, padded with zeros to ``shape``: int32 (rows, 2 columns)."""
     return extended(a, shape, 0).view(np.int32)

@@ -133,7 +133,7 @@ def _side(device: Device, x: Source, padded: tuple[int, int]) -> _Side:
     return _Side(x, relative or 1.0, relative, _digits.SMALLEST_MAGNITUDE, top)
 
 
-@priced("", lambda a: (a.nbytes, (((1, 1), a.dtype),)))
+@priced("largest entry", lambda a: (a.size, (((1, 1), a.dtype),)))
 def _largest(a: np.ndarray) -> np.ndarray:
     """The largest magnitude of a matrix, (1, 1)."""
     return np.array([[max(a.max(), -a.min())]])
@@ -333,7 +333,7 @@ def _values(device: Device, x: Integers, shape: tuple[int, int]) -> np.ndarray:
     return _digits.assemble(found, x.digits, np.array([[unit - x.exponent]]), np.zeros((1, 1), np.int64))
 
 
-@priced("", lambda v, digits: (4.0 * v.nbytes, ((v.shape, v.dtype),)))
+@priced("", lambda v, digits: (6.0 * v.nbytes, ((v.shape, v.dtype),)))
 def without_halves(v: np.ndarray, digits: int) -> np.ndarray:
     """int32 limbs (3 or 4, m, n) without the half digits at their lowest bytes."""
     halves = sum(_digits.OFFSET << (_digits.BITS * p) for p in range(digits + HEADROOM))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 # Orders of the matrices with which rates are measured: no powers of two, whose strides make transposed copies slower.
 SIZES = (100, 300, 1000, 2000)
 OPERATIONS = "operations"  # the unit of LAPACK's routines, which take half as long in float32
+PASS = "pass"  # over matrices, by functions that read each element a few times and are not measured one by one
 BESIDE = "beside "  # precedes the name of a step in another thread, while operands are sent and the device computes
 
 
@@ -47,6 +48,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
         "kept proof": Step("elements", ((35, 3.7e7), (105, 2.4e8), (354, 1.3e9), (707, 1.9e9))),
         "fingerprint": Step("bytes", ((100, 8.6e8), (300, 3.8e9), (1000, 5.8e9), (2000, 6e9))),
         "copy": Step("bytes", ((128, 1.9e10), (256, 6.5e10), (1024, 3.9e10), (2048, 3.3e10))),
+        PASS: Step("bytes", ((100, 3.9e9), (300, 9e9), (1000, 8.7e9), (2000, 4.7e9))),
         "turned copy": Step("bytes", ((128, 1.1e10), (512, 2.4e10), (1024, 2e10), (2048, 1.9e10))),
         "largest entry": Step("elements", ((100, 2.7e8), (300, 1.5e9), (1000, 2.7e9), (2000, 2.6e9))),
         "norm bounds": Step("elements", ((100, 2.1e8), (300, 8.3e8), (1000, 1.3e9), (2000, 1.4e9))),
@@ -73,7 +75,7 @@ INCOMING = frozenset({"split", "magnitudes", "integer split", "equilibrate"})  #
 PROOFS = frozenset(name for name in STEPS if "proof" in name)
 OUTGOING = PROOFS | {"combine", "symmetric combine", "integer combine", "fingerprint"}
 # Steps that another thread may do while kernels run.
-HIDDEN = PROOFS - {"integer proof", "kept proof"} | {"copy", "turned copy"}
+HIDDEN = PROOFS - {"integer proof", "kept proof"} | {"copy", "turned copy", PASS}
 INCREASE = 2.0  # neighbouring sizes of copies are counted as one if they differ by less
 
 

@@ -317,7 +317,7 @@ def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np
             yield i, slice(start, start + len(part)), np.multiply(part, factor, out=memory[: len(part)])
 
 
-@priced("", lambda b: (2 * b.nbytes, (((len(b),), b.dtype),)))
+@priced("largest entry", lambda b: (b.size, (((len(b),), b.dtype),)))
 def _largest(b: np.ndarray) -> np.ndarray:
     """The largest magnitude of each orbital's integrals."""
     return np.array([max(float(x.max()), -float(x.min())) for x in b])

@@ -62,10 +62,15 @@ def _powers(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp2(np.rint(np.log2(x))))
 
 
-def _scales_price(matrix: Any) -> tuple[float, tuple[Any, ...]]:
-    """The cost of ``of_diagonal`` and ``of_rows``."""
+def _scales_price(matrix: Any, passes: int = 4) -> tuple[float, tuple[Any, ...]]:
+    """The cost of scales of the diagonal."""
     n = (matrix.shape[0],), np.dtype(np.float64)
-    return 4 * matrix.data.nbytes, (n, n)
+    return passes * matrix.data.nbytes, (n, n)
+
+
+def _rows_price(matrix: Any) -> tuple[float, tuple[Any, ...]]:
+    """The cost of scales of rows and columns, for which SciPy copies the matrix several times."""
+    return _scales_price(matrix, 24)
 
 
 @priced("", _scales_price)
@@ -78,7 +83,7 @@ def of_diagonal(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     return scale, scale
 
 
-@priced("", _scales_price)
+@priced("", _rows_price)
 def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     """Scales that bring the largest element of each row near one, and then that of each column."""
     largest = np.abs(matrix).max(axis=1).toarray().ravel()
@@ -105,7 +110,7 @@ def by_root(diagonal: Vector) -> Scales:
 def by_rows(diagonal: Vector) -> Scales:
     """Scales that include a diagonal preconditioner in GMRES, up to a power of two, and bring columns near one."""
 
-    @priced("", _scales_price)
+    @priced("", _rows_price)
     def scales(matrix: Any) -> tuple[Vector, Vector]:
         largest = np.abs(diagonal).max()
         if not largest:
