@@ -19,7 +19,7 @@ from pathlib import Path
 
 from conformance._covering import Maps, covering
 from conformance._draw import Mutation, draw
-from conformance._equivalent import EQUIVALENT
+from conformance._equivalent import EQUIVALENT, reason
 
 ROOT = Path(__file__).parents[1]
 AREAS = ("_host", "_engine", "_einsum", "linalg", "sparse", "dist", "xp", "chem", "_patch", "_report", "_call")
@@ -97,9 +97,8 @@ def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
     folders = [root / "tests" / name for name in (area, *areas, *COMMON) if name]
     files = [path for folder in folders for path in sorted(folder.rglob("test_*.py")) if folder.is_dir()]
     files = list(dict.fromkeys([*files, *(path for path in folders if path.is_file())]))
-    own = [
-        path for path in files if path.stem.startswith(f"test_{stem}") and path.is_relative_to(root / "tests" / area)
-    ]
+    names = tuple(f"test_{name}{stem}" for name in ("", f"{area.strip('_')}_"))
+    own = [path for path in files if path.stem.startswith(names) and path.is_relative_to(root / "tests" / area)]
     near = [path for path in files if path not in own and area and path.is_relative_to(root / "tests" / area)]
     return [own, *(group for group in (near, [path for path in files if path not in (*own, *near)]) if group)]
 
@@ -109,18 +108,18 @@ def judged(
 ) -> tuple[str, str]:
     """What became of a mutation, planted in ``copy``: the outcome, and the test or the reason.
 
-    The files of the first group run as they are, which takes less time than to map them for one mutation.
+    Files of the first group that no map knows run as they are, which takes less time than to map them for one mutation.
     """
-    if why := equivalent.get(mutation.name):
+    if why := reason(mutation, equivalent):
         return ("only speed", why.removeprefix(SPEED)) if why.startswith(SPEED) else ("equivalent", why)
-    passed = of = 0
+    passed = of = reached = 0
     for place, group in enumerate(groups):
-        if place == 0:
+        if place == 0 and not maps.have(group):
             chosen, total = [str(path.relative_to(maps.root)) for path in group], seconds / SLOWER
         else:
             # Tests that only touch the file are run if no test so far executes the line.
-            tests = covering(maps.of(group), maps.root, mutation, touching=not of)
-            of += len(tests)
+            tests = covering(maps.of(group), maps.root, mutation, touching=not reached)
+            reached, of = reached + len(tests), of + bool(place) * len(tests)
             chosen, total = _affordable(tests, seconds)
         if not chosen:
             continue

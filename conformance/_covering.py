@@ -43,10 +43,17 @@ class Maps:
         """The maps of these files."""
         return [self._one(path) for path in tests]
 
+    def have(self, tests: Iterable[Path]) -> bool:
+        """Whether all these maps have been made."""
+        return all(self._stored(path).exists() for path in tests)
+
+    def _stored(self, path: Path) -> Path:
+        name = re.sub(r"\W+", "-", str(path.relative_to(self.root)))
+        return self.folder / f"{name}-{_digest(path)}.json"
+
     def _one(self, path: Path) -> Map:
         if path not in self._known:
-            name = re.sub(r"\W+", "-", str(path.relative_to(self.root)))
-            file = self.folder / f"{name}-{_digest(path)}.json"
+            file = self._stored(path)
             if not file.exists():
                 self._make(path, file)
             self._known[path] = json.loads(file.read_text()) if file.exists() else NOTHING

@@ -5,7 +5,32 @@ A reason that begins with "speed: " is of one that changes the time only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from conformance._draw import Mutation
+
+# Options whose loss changes no result, wherever they are given.
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "copy=False": "speed: an array is copied that need not be",
+        "check_finite=False": "speed: the same elements are tested twice",
+        "strict=True": "zip's own assertion: the caller has made sequences of the same length",
+    }
+)
+# Functions of two arguments in either order.
+SYMMETRIC = frozenset({"max", "maximum", "min", "minimum", "result_type", "promote_types", "hypot", "math.gcd"})
 EQUIVALENT: Mapping[str, str] = MappingProxyType({})
+
+
+def reason(mutation: Mutation, listed: Mapping[str, str] = EQUIVALENT) -> str:
+    """Why no test can kill ``mutation``; "" if one could."""
+    if mutation.kind == "option ignored":
+        old, new = (re.sub(r"\s|,(?=\s*\))", "", code) for code in (mutation.old, mutation.new))
+        for option, why in OPTIONS.items():
+            if old.replace(f",{option}", "") == new and (option != "strict=True" or old.startswith("zip(")):
+                return why
+    if mutation.kind == "arguments exchanged" and mutation.old.partition("(")[0].removeprefix("np.") in SYMMETRIC:
+        return "the function is symmetric in its arguments"
+    return listed.get(mutation.name, "")

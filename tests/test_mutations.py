@@ -10,6 +10,7 @@ import pytest
 from conformance import _campaign
 from conformance._covering import Maps, covering
 from conformance._draw import KINDS, Mutation, Source, draw, mutations
+from conformance._equivalent import reason
 
 MODULE = "pkg/area/module.py"
 CODE = '''
@@ -160,6 +161,47 @@ def test_tests_of_the_module_run_first_and_others_only_if_those_pass(project, tm
     ):
         _campaign.judged(of_name[name], project, maps, groups, 20.0, {})
         assert capsys.readouterr().out.splitlines() == mapped
+
+
+def test_tests_of_the_module_that_are_mapped_run_only_if_they_execute_the_line(project, tmp_path, monkeypatch):
+    (own, _), runs = (groups := _campaign.tests_of(project, ["area"], MODULE)), []
+    maps = Maps(project, "pkg", tmp_path / "maps")
+    assert not maps.have(own)
+    maps.of(own)
+    assert maps.have(own)
+    monkeypatch.setattr(_campaign, "failing", lambda copy, tests, seconds: runs.append(tests) or "")
+    copied = next(m for m in drawn(project) if m.name.endswith("scaled: a.copy() -> a"))
+    _campaign.judged(copied, project, maps, groups[:1], 20.0, {})
+    assert sorted(runs[0]) == [f"tests/area/test_module.py::test_{name}" for name in ("limit", "scaled")]
+
+
+def test_tests_of_a_module_may_name_its_folder_first(tmp_path):
+    (folder := tmp_path / "tests" / "dist").mkdir(parents=True)
+    for name in ("test_dist_grids.py", "test_grids_of_ranks.py", "test_other.py"):
+        (folder / name).touch()
+    own, near = _campaign.tests_of(tmp_path, ["dist"], "pkg/dist/_grids.py")
+    assert [path.name for path in own] == ["test_dist_grids.py", "test_grids_of_ranks.py"]
+    assert [path.name for path in near] == ["test_other.py"]
+
+
+@pytest.mark.parametrize(
+    "code, edit, why",
+    [
+        ("a.astype(t, copy=False)", "a.astype(t)", "speed"),
+        ("a.astype(t, order=o, copy=False)", "a.astype(t, copy=False)", ""),
+        ("eigh(\n    a,\n    check_finite=False,\n)", "eigh(a)", "speed"),
+        ("zip(a, b, strict=True)", "zip(a, b)", "assertion"),
+        ("each(a, b, strict=True)", "each(a, b)", ""),
+        ("max(a, b)", "max(b, a)", "symmetric"),
+        ("np.result_type(a, b)", "np.result_type(b, a)", "symmetric"),
+        ("np.subtract(a, b)", "np.subtract(b, a)", ""),
+    ],
+)
+def test_what_no_test_can_kill_has_a_reason(tmp_path, code, edit, why):
+    (path := tmp_path / "module.py").write_text(code)
+    (found,) = [m for m in mutations(Source(path, tmp_path)) if m.new == edit]
+    assert why in reason(found) and bool(why) == bool(reason(found))
+    assert reason(found, {found.name: "a reason of its own"}) == (reason(found) or "a reason of its own")
 
 
 def test_what_becomes_of_a_mutation_is_told(project, tmp_path):
