@@ -89,8 +89,13 @@ def _of_product(operands: Arrays, found: np.ndarray, healthy: np.ndarray) -> flo
         return float(np.count_nonzero(found != healthy))
     a, b = operands
     wide = np.complex128 if found.dtype.kind == "c" else np.float64
-    size = np.linalg.norm(a, axis=-1)[:, np.newaxis] * np.linalg.norm(b, axis=-2)
+    size = np.linalg.norm(a, axis=-1)[..., np.newaxis] * np.linalg.norm(b, axis=-2)[..., np.newaxis, :]
     return float(np.max(np.abs(found.astype(wide) - healthy) / size))
+
+
+def _stacks(rng: np.random.Generator) -> Arrays:
+    """The smallest matrices, and the fewest, whose digits and results are made on the device."""
+    return rng.standard_normal((8, 64, 64)), rng.standard_normal((8, 64, 64))
 
 
 def _relative(operands: Arrays, found: Any, healthy: Any) -> float:
@@ -175,6 +180,7 @@ def _of_sparse(operands: Arrays, found: np.ndarray, healthy: np.ndarray) -> floa
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         "matmul float64": Row(matmul, _normal("f8"), _of_product),
+        "matmul of stacks": Row(matmul, _stacks, _of_product),
         "matmul complex128": Row(matmul, _normal("c16"), _of_product),
         "matmul float32": Row(matmul, _normal("f4"), _of_product),
         "matmul float16": Row(matmul, _normal("f2"), _of_product),

@@ -1,5 +1,7 @@
 """Stacks of products by digits on the simulated kernels: few launches, certified, bit-equal integers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_digits import FAMILIES, U, error, family
@@ -46,6 +48,97 @@ def test_every_product_is_certified(m, k, n):
     c = float64_stacks.matmul(device(), a, b)
     for ours, x, y in zip(c, a, b, strict=True):
         assert error(ours, x, y) <= 4.0
+
+
+def there(device, **launches):
+    """Whether the device made all digits, bounds and results, with other launches as given."""
+    done = {"float64_digits": 2, "abs_bound": 1, "float64_matmul": 1, "float64_round": 1} | launches
+    return device.runtime.counters.launches == {kernel: count for kernel, count in done.items() if count}
+
+
+@pytest.mark.parametrize("shape", [(10, 64, 64, 64), (3, 60, 65, 70), (3, 130, 64, 100)])
+def test_larger_matrices_are_split_and_rounded_on_the_device(shape, monkeypatch):
+    monkeypatch.setattr(float64_products, "FEWEST_RESULTS", 1)
+    count, m, k, n = shape
+    a, b = normal((count, m, k)), normal((count, k, n), seed=1)
+    a *= 2.0 ** np.arange(0, 50 * count, 50)[:, np.newaxis, np.newaxis]
+    b *= 10.0 ** np.random.default_rng(0).integers(-40, 40, (count, 1, n))
+    used = device(256)  # up to four matrices in a launch, or 16 of the smallest
+    c = float64_stacks.matmul(used, a, b)
+    assert there(used) and c.flags.c_contiguous and c.shape == (count, m, n)
+    for ours, x, y in zip(c, a, b, strict=True):
+        assert error(ours, x, y) <= 4.0
+    hosts = replace(device(256), splits=False)
+    np.testing.assert_allclose(c, float64_stacks.matmul(hosts, a, b), rtol=8 * U)  # it rounds twice
+    assert set(hosts.runtime.counters.launches) == {"digits_split", "batched_matmul", "float64_matmul"}
+
+
+def test_a_stack_that_needs_more_digits_is_sent_once():
+    a, b = normal((16, 64, 64)), normal((16, 64, 64), seed=1)
+    a *= np.exp(3 * normal(a.shape, seed=2))
+    used = device()
+    c = float64_stacks.matmul(used, a, b)
+    assert there(used, float64_digits=4) and used.runtime.counters.bytes_in < 2.05 * a.nbytes
+    for ours, x, y in zip(c, a, b, strict=True):
+        assert error(ours, x, y) <= 4.0
+
+
+def near(c, expected):
+    np.testing.assert_allclose(c, expected, rtol=0, atol=200 * U * np.abs(expected).max() + 1e-322)
+
+
+def test_the_host_makes_digits_or_results_at_the_ends_of_the_range():
+    a, b = normal((9, 64, 64)), normal((9, 64, 64), seed=1)
+    for low, launches in ((-1000, {"float64_round": 0}), (-800, {})):
+        x, y, used = a * 2.0 ** (low // 2), b * 2.0 ** (low // 2), device()
+        near(float64_stacks.matmul(used, x, y), x @ y)
+        assert there(used, **launches)
+    x, used = a.copy(), device()
+    x[4, 7] *= 2.0**-1000
+    c = float64_stacks.matmul(used, x, b)
+    near(c, x @ b)
+    near(c[4, 7], x[4, 7] @ b[4])
+    assert used.runtime.counters.launches["digits_split"] == 2
+    assert abs(c[4, 7]).max() > 0
+
+
+def test_zeros_and_permutations_of_larger_matrices_are_exact():
+    rng = np.random.default_rng(0)
+    p = np.stack([np.eye(64)[rng.permutation(64)] for _ in range(9)])
+    x = normal((9, 64, 64)) * 10.0 ** rng.uniform(-3, 3, (9, 64, 64))
+    p[3], x[5] = 0, 0
+    used = device()
+    np.testing.assert_array_equal(float64_stacks.matmul(used, p, x), p @ x)
+    assert there(used, float64_digits=4)
+
+
+def test_transposed_and_complex_stacks_of_larger_matrices(monkeypatch):
+    monkeypatch.setattr(float64_products, "FEWEST_RESULTS", 1)
+    a, b = ((1 + 1j) * (1 + np.abs(normal((3, 64, n), seed=n))) for n in (70, 80))
+    a.imag *= 1e-7
+    a, used = a.mT, device(256)
+    c = float64_stacks.matmul(used, a, b)
+    np.testing.assert_allclose(c.real, (a @ b).real, rtol=200 * U)
+    np.testing.assert_allclose(c.imag, (a @ b).imag, rtol=200 * U)
+    launches = used.runtime.counters.launches
+    assert launches["float64_round"] == launches["float64_matmul"] == launches["float64_digits"] == 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_one_value_that_is_not_finite_refuses_larger_matrices(bad):
+    a = normal((9, 64, 64))
+    a[2, 3, 1] = bad
+    for x, y in ((a, np.ones_like(a)), (np.ones_like(a), a)):
+        with pytest.raises(float64_products.Uncertified, match="NaN or infinity"):
+            float64_stacks.matmul(device(), x, y)
+
+
+def test_a_range_that_twelve_digits_do_not_hold_is_computed_in_parts():
+    a, b = normal((9, 64, 64)), normal((9, 64, 64), seed=1)
+    a[5, :, 1:], b[5, :1] = 1e-18 * a[5, :, 1:], 0
+    used = device()
+    c = float64_stacks.matmul(used, a, b)
+    assert error(c[5], a[5], b[5]) <= 4.0 and used.runtime.counters.launches["digits_split"]
 
 
 def test_permutations_in_a_stack_are_exact():

@@ -39,6 +39,9 @@ GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
 SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
 NUMBER_S = 0.62e-9  # per float64 number that is split into digits (test_float64_digits)
 RESULT_S = 0.80e-9  # per result that is rounded to float64 (test_float64_round)
+# Both in rows of 512: shorter rows are as slow as rows with so many more elements; and the scales of the columns of a
+# matrix of a stack take MATRIX_S and a tenth of the rest.
+STACKED_WIDTH, MORE_ELEMENTS, MORE_RESULTS, MATRIX_S = 512, 124, 96, 6e-6
 KEPT_FROM = 2  # uses of an array after which an engine caches its forms
 
 
@@ -73,12 +76,20 @@ def _moved(*_: Any, **__: Any) -> Work:
     return "float32", 0.0
 
 
-def _float64_digits(x: Any, *_: Any, **__: Any) -> Work:
-    return "float32", _at_least(0.0, "float32", NUMBER_S * x.shape[0] * (x.shape[1] // 2))
+def _by_rows(count: int, rows: int, columns: int, more: int) -> float:
+    """Elements of ``count`` matrices whose rows are processed by tiles, in rows of STACKED_WIDTH."""
+    chunks = -(-columns // STACKED_WIDTH)
+    return count * -(-rows // TILE) * TILE * (columns + more * chunks) * STACKED_WIDTH / (STACKED_WIDTH + more)
 
 
-def _float64_round(v: Any, *_: Any, **__: Any) -> Work:
-    return "float32", _at_least(0.0, "float32", RESULT_S * math.prod(v.shape[1:]))
+def _float64_digits(x: Any, *_: Any, batch: int = 1, **__: Any) -> Work:
+    seconds = NUMBER_S * _by_rows(batch, x.shape[0] // batch, x.shape[1] // 2, MORE_ELEMENTS)
+    return "float32", _at_least(0.0, "float32", seconds if batch == 1 else 1.1 * seconds + MATRIX_S * batch)
+
+
+def _float64_round(v: Any, *_: Any, batch: int = 1, **__: Any) -> Work:
+    seconds = RESULT_S * _by_rows(batch, v.shape[1] // batch, v.shape[2], MORE_RESULTS)
+    return "float32", _at_least(0.0, "float32", seconds)
 
 
 def _float64_matmul(a: Any, b: Any = None, *_: Any, **__: Any) -> Work:

@@ -20,7 +20,7 @@ from trnpy._engine.abstract_arrays import TWO_BYTES, priced
 from trnpy._nki.runtime import bfloat16
 from trnpy._settings.tile import area
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, BYTE = np.dtype(np.float64), np.dtype(np.uint8)
 BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
@@ -274,6 +274,14 @@ def _joined(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     found = np.empty((*low.shape, 2), np.int32)
     found[..., 0], found[..., 1] = low, high  # little-endian
     return found.view(np.int64)[..., 0]
+
+
+@priced("integer split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
+def integer_bytes(a: np.ndarray) -> np.ndarray:
+    """Integers modulo their width as uint8 (..., itemsize): each byte minus 128 is a balanced digit."""
+    unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
+    offset = sum(OFFSET << (8 * i) for i in range(a.dtype.itemsize))
+    return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
 
 
 @priced("integer combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))

@@ -30,7 +30,7 @@ from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, f
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
-FLOAT64, BYTE, INT32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)
+FLOAT64, INT32 = np.dtype(np.float64), np.dtype(np.int32)
 SMALLEST = 1 << 12  # elements that are sent unchanged: the host splits fewer in less time than the device
 FEWEST_RESULTS = 1 << 15  # elements that are rounded on the device: the host rounds fewer in less than a launch
 ZERO = 0x80  # the byte of a digit that is zero
@@ -88,8 +88,8 @@ def _sum(terms: Iterable[np.ndarray]) -> np.ndarray:
 def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product of one block, in one launch or several of fixed shapes; each part of an operand is sent once."""
     extents = (a.shape[0], a.shape[1], b.shape[1])
-    price = of_digits(device.runtime.hardware, a.dtype)
-    row_cuts, inner_cuts, column_cuts, _ = device.buckets.cut("float64_matmul", extents, extents, price)
+    cuts = device.buckets.cut("float64_matmul", extents, extents, of_digits(device.runtime.hardware, a.dtype))
+    row_cuts, inner_cuts, column_cuts, _ = cuts
     if len(row_cuts) == len(inner_cuts) == len(column_cuts) == 1:
         fit = row_cuts[0][1], inner_cuts[0][1], column_cuts[0][1]
         return matmul_kept(device, kept(device, a), kept(device, b), fit=fit).values
@@ -230,10 +230,8 @@ def rounded(
     The host rounds if there are few, or if a result may be subnormal or overflow. Half a digit at each of the lowest
     ``places`` bytes is subtracted.
     """
-    if not device.splits or math.prod(shape) < FEWEST_RESULTS or words.shape[2] > to_float64.COLUMNS:
-        return None
-    lowest, highest = rows.min() + columns.min(), rows.max() + columns.max() + 32 * words.shape[0]
-    if usual((lowest < to_float64.LOWEST) | (highest > to_float64.HIGHEST), False):
+    few = math.prod(shape) < FEWEST_RESULTS or words.shape[2] > to_float64.COLUMNS
+    if few or not device.splits or not normal(rows, columns, words.shape[0]):
         return None
     down = np.zeros_like(rows, np.float32, shape=(words.shape[1], 1))
     across = np.zeros_like(columns, np.float32, shape=(1, words.shape[2]))
@@ -241,6 +239,12 @@ def rounded(
     more = {"places": places} if places else {}
     found: np.ndarray = device.runtime.launch("float64_round", words, down, across, **more).view(np.float64)
     return found if found.shape == shape else found[: shape[0], : shape[1]].copy()
+
+
+def normal(rows: np.ndarray, columns: np.ndarray, words: int) -> bool:
+    """Whether integers of ``words`` words times 2^(rows + columns) are normal numbers or zero, of each matrix (...)."""
+    lowest, highest = rows.min(axis=-1) + columns.min(axis=-1), rows.max(axis=-1) + columns.max(axis=-1) + 32 * words
+    return bool(usual(((lowest >= to_float64.LOWEST) & (highest <= to_float64.HIGHEST)).all(), True))
 
 
 def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
@@ -299,11 +303,7 @@ def _syrk_in_parts(device: Device, a: Source) -> Source:
     """A A^T, exactly symmetric, of an operand split into parts. It is rare, so all products are computed in full."""
     fit = device.buckets.fit("float64_matmul", (a.shape[0], a.shape[1], a.shape[0]))
     whole = in_parts(device, a, a.T, fit)
-
-    def fetch() -> np.ndarray:
-        return np.asarray(np.tril(whole.values) + np.tril(whole.values, -1).T)
-
-    return Source(Store(whole.shape, a.dtype, fetch))
+    return Source(Store(whole.shape, a.dtype, lambda: np.tril(whole.values) + np.tril(whole.values, -1).T))
 
 
 def _integers(device: Device, a: Source, b: Source, fit: Extents) -> Source:
@@ -329,20 +329,12 @@ def _form(digits: int) -> str:
     return f"{digits} digits"
 
 
-@priced("integer split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
-def integer_bytes(a: np.ndarray) -> np.ndarray:
-    """Integers modulo their width as uint8 (..., itemsize): each byte minus 128 is a balanced digit."""
-    unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
-    offset = sum(ZERO << (8 * i) for i in range(a.dtype.itemsize))
-    return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
-
-
 def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
     """Digits (s, K, others) on the device, lowest first, of integers whose ``axis`` is the summed one, K."""
     along = axis ^ x.turned
     places = tuple(range(x.dtype.itemsize))
     kept: Buffer = x.store.keep(
-        ("integers", along, padded), lambda: _ship(device, integer_bytes(x.store.values), places, along, padded)
+        ("integers", along, padded), lambda: _ship(device, _digits.integer_bytes(x.store.values), places, along, padded)
     )
     return kept
 
@@ -400,16 +392,21 @@ def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, 
     def new() -> _Sent | None:
         words = put_words(device, x.store, shape)
         made, magnitudes, found = device.runtime.run("float64_digits", words, by_rows=along == 1, digits=digits)
-        tops = usual(device.runtime.get(found), np.full(found.shape, of_words.ONE)).reshape(-1)
-        if tops.max() >= of_words.NOT_FINITE:
-            raise Uncertified(NOT_FINITE)
-        if ((tops > 0) & (tops < of_words.FAINTEST)).any():
-            return None
-        shift = shift_of(digits, np.where(tops > 0, tops, of_words.ONE))
-        return _Sent(made, magnitudes, shift[: x.store.shape[1 - along]])
+        shift = shifts(device, found, digits)
+        return None if shift is None else _Sent(made, magnitudes, shift.reshape(-1)[: x.store.shape[1 - along]])
 
     kept: _Sent | None = x.store.keep(("float64", digits, along, shape), new)
     return kept
+
+
+def shifts(device: Device, found: Buffer, digits: int) -> np.ndarray | None:
+    """The exponents taken out by ``float64_digits``, whose third output is ``found``; None if one is near underflow."""
+    tops = usual(device.runtime.get(found), np.full(found.shape, of_words.ONE))
+    if tops.max() >= of_words.NOT_FINITE:
+        raise Uncertified(NOT_FINITE)
+    if ((tops > 0) & (tops < of_words.FAINTEST)).any():
+        return None
+    return np.asarray(shift_of(digits, np.where(tops > 0, tops, of_words.ONE)))
 
 
 def shift_of(digits: int, top: Any) -> Any:

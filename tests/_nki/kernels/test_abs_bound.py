@@ -41,6 +41,17 @@ def test_the_smallest_is_found_wherever_it_lies(row, column):
     assert run(KERNEL, (a, b), SMALL_TILES).outputs.min() == 2.0**-120
 
 
+@pytest.mark.parametrize("batch, m, k, n", [(2, 1, 1, 1), (3, 130, 70, 40), (60, 140, 20, 9)])
+def test_the_smallest_of_a_stack(batch, m, k, n):
+    a, b = operands(batch * m, k, 1)[0], operands(1, batch * k, n)[1]
+    a[m - 1], b[-1] = a[m - 1] * 2.0**-20, 0
+    ours = run(KERNEL, (a, b), {"batch": batch, **SMALL_TILES}).outputs.min()
+    alone = min(reference.abs_bound(a[i * m : i * m + m], b[i * k : i * k + k])[0, 0] for i in range(batch))
+    assert ours == pytest.approx(alone, rel=k * 2.0**-24) and reference.abs_bound(a, b, batch=batch)[0, 0] == alone
+    with pytest.raises(ValueError, match="matrices"):
+        reference.check(a, b, True, True, 7)
+
+
 def test_zeros_do_not_count():
     a, b = operands(140, 60, 530)
     a[3], b[:, 7] = 0, 0

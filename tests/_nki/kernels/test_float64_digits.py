@@ -37,8 +37,8 @@ def words_of(x):
     return np.ascontiguousarray(x).view(np.int32)
 
 
-def compare(x, by_rows, digits, top=(), **how):
-    operands, options = (words_of(x), *top), {"by_rows": by_rows, "digits": digits}
+def compare(x, by_rows, digits, top=(), batch=1, **how):
+    operands, options = (words_of(x), *top), {"by_rows": by_rows, "digits": digits, "batch": batch}
     ours = run(KERNEL, operands, options, **how).outputs
     for mine, twin in zip(ours, reference.float64_digits(*operands, **options), strict=True):
         assert mine.shape == twin.shape and mine.dtype == twin.dtype
@@ -184,6 +184,39 @@ def test_what_it_refuses():
         reference.check(x, 7, np.zeros((1, 1)))
     with pytest.raises(ValueError, match="8192"):
         reference.check(np.zeros((1, 2 * 8193), np.int32), 7)
+    for rows, columns, top in ((5, 8, None), (6, 2 * 513, None), (6, 8, np.zeros((1, 1), np.float32))):
+        with pytest.raises(ValueError, match="of 3 matrices"):
+            reference.check(np.zeros((rows, columns), np.int32), 7, top, 3)
+
+
+def stack(batch, rows, columns):
+    """A matrix of each family, one below the other; columns of one are far larger than the same of another."""
+    kinds = [kind for kind in FAMILIES if kind != "the largest"]
+    return np.concatenate([family(kinds[i % len(kinds)], (rows, columns)) * 2.0 ** (9 * (i % 8)) for i in range(batch)])
+
+
+@pytest.mark.parametrize("batch, rows, columns", [(1, 5, 3), (2, 1, 1), (3, 130, 40), (4, 128, 129), (2, 300, 512)])
+def test_each_matrix_of_a_stack_has_scales_of_its_own(batch, rows, columns):
+    for digits in (7, 9):
+        compare(stack(batch, rows, columns), False, digits, batch=batch)
+
+
+def test_a_stack_in_a_device_loop_gives_the_same_in_any_legal_order():
+    x, batch = stack(170, 129, 6), 170
+    shape = Specification((x.shape[0], 2 * x.shape[1]), np.int32)
+    assert run(KERNEL, (shape,), {"by_rows": False, "batch": batch}, mode="trace").trace.loops
+    compare(x, False, 7, batch=batch, mode="reorder", seed=1)
+
+
+@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("digits", [7, 12])
+def test_stacks_keep_the_budget_and_pass_the_lint(digits, target):
+    options = {"by_rows": False, "digits": digits}
+    for batch, n in ((512, 256), (64, 512)):
+        x = Specification((batch * n, 2 * n), np.int32)
+        assert kept(run(KERNEL, (x,), {**options, "batch": batch}, mode="trace", target=target).trace)
+    findings = lint_launch(KERNEL, (words_of(stack(3, 200, 60)),), {**options, "batch": 3}, target=target)
+    assert not [f for f in findings if f.severity == "E"]
 
 
 def test_it_runs_on_every_machine():

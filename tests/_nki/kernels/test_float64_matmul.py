@@ -78,6 +78,18 @@ def test_stacks_of_matrices(batch, m, k, n, s, wrap):
         np.testing.assert_array_equal(ours[:, i * m : (i + 1) * m], one)
 
 
+@pytest.mark.parametrize("batch, m, k, n", [(1, 30, 20, 10), (5, 16, 32, 16), (3, 130, 300, 520)])
+def test_left_matrices_may_lie_side_by_side(batch, m, k, n):
+    a, b = digits_of((7, batch * k, m)), digits_of((7, batch * k, n), seed=1)
+    wide = np.moveaxis(a.reshape(7, batch, k, m), 1, 2).reshape(7, k, batch * m)
+    keywords = parameters(7) | {"batch": batch}
+    expected = reference.float64_matmul(a, b, **keywords)
+    np.testing.assert_array_equal(reference.float64_matmul(wide, b, beside=True, **keywords), expected)
+    np.testing.assert_array_equal(run(KERNEL, (wide, b), {"beside": True, **keywords}).outputs, expected)
+    with pytest.raises(ValueError, match="columns of 7 matrices"):
+        reference.check(wide[:, :, : 7 * m - 1], b, False, 3, batch=7, beside=True)
+
+
 @pytest.mark.parametrize("s", [7, 12])
 def test_the_largest_stack_fits_and_its_program_is_no_longer(s):
     batch = reference.BLOCKS

@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from trnpy._nki.kernels.products import float64_round_reference as reference
 
 FILE = source("float64_round")
 KERNEL = load_kernel(FILE, "float64_round")
+BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def words_of(integers, words):
@@ -78,6 +80,47 @@ def test_results_are_the_nearest_numbers(words):
             exact = Fraction(v[at]) * Fraction(2) ** exponent
             unit = np.spacing(min(abs(nearest), abs(found[at])))
             assert abs(Fraction(found[at]) - exact) == Fraction(unit) / 2
+
+
+def stacked(batch, m, n, words):
+    """Integers of a stack, and exponents that differ from matrix to matrix."""
+    rows = exponents(batch * m, 1)[0]
+    columns = np.random.default_rng([batch, n]).integers(-600, 600, (batch, n))
+    return words_of(integers_of((batch * m, n), words), words), rows, columns
+
+
+@pytest.mark.parametrize("batch, m, n, words", [(2, 1, 1, 2), (3, 130, 40, 3), (2, 3, 512, 4), (600, 1, 2, 3)])
+def test_each_matrix_of_a_stack_has_exponents_of_its_own(batch, m, n, words):
+    v, rows, columns = stacked(batch, m, n, words)
+    options = {"batch": batch, "places": 4 * words - 3}
+    operands = v, rows, reference.in_parts(columns)
+    found = run(KERNEL, operands, options).outputs
+    if batch > 500:
+        assert run(KERNEL, tuple(Specification(x.shape, x.dtype) for x in operands), options, mode="trace").trace.loops
+    np.testing.assert_array_equal(found, reference.float64_round(*operands, **options))
+    for i in range(batch):
+        here = slice(i * m, (i + 1) * m)
+        alone = reference.float64_round(v[:, here], rows[here], columns[i : i + 1].astype("f4"), options["places"])
+        np.testing.assert_array_equal(found[here], alone)
+
+
+@pytest.mark.parametrize("target", MACHINES)
+def test_stacks_keep_the_budget_and_pass_the_lint(target):
+    m, n = 512 * 256, 256
+    shapes = Specification((3, m, n), np.int32), Specification((m, 1)), Specification((2, 512 * n), BF16)
+    assert kept(run(KERNEL, shapes, {"batch": 512}, mode="trace", target=target).trace)
+    v, rows, columns = stacked(3, 200, 60, 3)
+    operands = v, rows, reference.in_parts(columns)
+    assert not [f for f in lint_launch(KERNEL, operands, {"batch": 3}, target=target) if f.severity == "E"]
+    again = run(KERNEL, operands, {"batch": 3}, mode="reorder", seed=1, target=target).outputs
+    np.testing.assert_array_equal(again, reference.float64_round(*operands, batch=3))
+
+
+def test_exponents_in_parts_are_exact():
+    columns = np.arange(-2100, 2100).reshape(2, -1)
+    found = reference.in_parts(columns)
+    np.testing.assert_array_equal(found.astype("f8").sum(axis=0), columns.reshape(-1))
+    assert (found.astype("f8")[0] % reference.PART == 0).all()
 
 
 def test_ties_go_away_from_zero_and_of_negative_numbers_to_zero():
@@ -145,5 +188,10 @@ def test_what_it_refuses():
         (v, rows[:3], columns),
         (v, rows, columns[:, :4]), (v, rows.astype("f8"), columns), (v[:, :0], rows[:0], columns),
     ):  # fmt: skip
+        with pytest.raises(ValueError):
+            reference.check(*wrong)
+    parts = reference.in_parts(np.zeros((2, 5), int))
+    reference.check(v, rows, parts, 0, 2)
+    for wrong in ((v, rows, columns, 0, 2), (v, rows, parts[:, :9], 0, 2), (v[:, :3], rows[:3], parts, 0, 2)):
         with pytest.raises(ValueError):
             reference.check(*wrong)

@@ -69,12 +69,12 @@ def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = Fa
     return ((shape, BFLOAT16),)
 
 
-def _float64_digits(x: Any, top: Any = None, by_rows: bool = True, digits: int = 7) -> Outputs:
+def _float64_digits(x: Any, top: Any = None, by_rows: bool = True, digits: int = 7, batch: int = 1) -> Outputs:
     rows, columns = x.shape[0], x.shape[1] // 2
     found: Outputs = (
         ((digits, columns, rows) if by_rows else (digits, rows, columns), BFLOAT16),
         ((rows, columns), BFLOAT16),
-        ((rows, 1) if by_rows else (1, columns), INT32),
+        ((rows, 1) if by_rows else (batch, columns), INT32),
     )
     return found if top is None else found[:2]
 
@@ -85,9 +85,10 @@ def _float64_round(v: Any, *_: Any, **__: Any) -> Outputs:
 
 
 def _float64_matmul(
-    a: Any, b: Any = None, words: int = 3, m_tiles: int = 4, halved: bool = False, batch: int = 1, **_: Any
-) -> Outputs:
-    m = a.shape[2]
+    a: Any, b: Any = None, words: int = 3, m_tiles: int = 4, halved: bool = False, batch: int = 1,
+    beside: bool = False, **_: Any,
+) -> Outputs:  # fmt: skip
+    m = a.shape[2] // batch if beside else a.shape[2]
     if b is not None:
         return (((words, batch * m, b.shape[2]), INT32),)
     return (((words, _packed(m, m_tiles * TILE, halved)), INT32),)

@@ -16,27 +16,30 @@ NOTHING = 2.0**100  # marks that no sum is positive: larger than any sum
 
 
 @nki.jit
-def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
+def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8, batch=1):
     """(128, 1) float32 whose smallest element is the smallest positive element of A B, or NOTHING if there is none.
 
-    a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); non-negative bfloat16.
+    a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); non-negative bfloat16. batch: stacks of such
+    matrices, one below the other; the smallest of all their products.
     """
-    m, k = a.shape if a_rows else (a.shape[1], a.shape[0])
-    n = b.shape[1] if b_rows else b.shape[0]
+    a_height, b_height = a.shape[0] // batch, b.shape[0] // batch
+    m, k = (a_height, a.shape[1]) if a_rows else (a.shape[1], a_height)
+    n = b.shape[1] if b_rows else b_height
     out = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = (m_tiles, n_tiles, k_tiles)
-    nisa.dma_copy(dst=out, src=least_of(a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=tiles))
+    least = least_of(a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=tiles, batch=batch)
+    nisa.dma_copy(dst=out, src=least)
     return out
 
 
-def least_of(a, b, m, k, n, a_rows, b_rows, tiles, walks=1):
+def least_of(a, b, m, k, n, a_rows, b_rows, tiles, walks=1, batch=1):
     """The same inside a kernel, on the chip."""
     least = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     lowest = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=least, value=NOTHING, engine=nisa.engine.vector)
     blocks.product(
         job={"least": least, "lowest": lowest}, a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=tiles,
-        finish=_least, walks=walks,
+        finish=_least, walks=walks, batch=batch, jumps=(m * k, k * n, 0),
     )  # fmt: skip
     return least
 

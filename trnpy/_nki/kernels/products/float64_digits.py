@@ -31,13 +31,14 @@ MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
 
 
 @nki.jit
-def float64_digits(x, top=None, by_rows=True, digits=7):
+def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):
     """Digits (s, C, R) if by_rows, else (s, R, C), |x| over the largest (R, C), both bfloat16, and exponents int32.
 
     x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
     by_rows, otherwise each column: sums run along it. The biased exponents of the scales, (R, 1) or (1, C), are those
     of half of what the digits reach: of the largest number, or one more. With ``top``, (1, 1) float32, the exponent of
     one scale for all numbers, nothing is measured, |x| is relative to 2^top, and there is no third result.
+    batch: x is a stack of matrices, one below the other. Each has its own scales of columns, (batch, C).
     """
     rows, columns = x.shape[0], x.shape[1] // 2
     count = (8 * max(digits, TWO_WORDS) + 8 + 31) // 32  # with eight bits below the unit
@@ -45,8 +46,10 @@ def float64_digits(x, top=None, by_rows=True, digits=7):
     magnitudes = nl.ndarray((rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     found = None
     if top == None:  # noqa: E711 - NKI has no `is`
-        found = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
-    _integers(x=x, top=top, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, found=found)
+        found = nl.ndarray((rows, 1) if by_rows else (batch, columns), dtype=nl.int32, buffer=nl.shared_hbm)
+    _integers(
+        x=x, top=top, by_rows=by_rows, digits=digits, batch=batch, words=words, magnitudes=magnitudes, found=found
+    )
     places = []
     for d in range(digits):
         places.append(digits - d)  # the lowest byte is below the unit
@@ -59,13 +62,14 @@ def float64_digits(x, top=None, by_rows=True, digits=7):
     return out, magnitudes, found
 
 
-def _integers(x, top, by_rows, digits, words, magnitudes, found):
+def _integers(x, top, by_rows, digits, batch, words, magnitudes, found):
     """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; exponents."""
     rows, columns = x.shape[0], x.shape[1] // 2
     job = {
         "x": x, "words": words, "magnitudes": magnitudes, "found": found,
         "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
-        "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [],
+        "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [], "wide": [], "chunk": 0,
+        "each": rows // batch,
     }  # fmt: skip
     chunks = (columns + WIDTH - 1) // WIDTH
     if top != None:  # noqa: E711
@@ -79,12 +83,25 @@ def _integers(x, top, by_rows, digits, words, magnitudes, found):
         for dtype in (nl.float32, nl.float32, nl.float32, nl.float32, nl.float32, nl.int32, nl.int32):
             narrow.append(nl.ndarray((TILE, 1), dtype=dtype, buffer=nl.sbuf))
         job["narrow"].append(narrow)
-    if not by_rows:
-        largest = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=largest, value=0.0, engine=nisa.engine.vector)
-        job["largest"] = largest
-        _walk(job=job, body=_column_keys, rows=rows, steps=3 * chunks)
-        job["by_columns"] = _column_tops(job=job)
+    if by_rows:
+        _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
+        return
+    job["zeros"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=job["zeros"], value=0.0, engine=nisa.engine.vector)
+    for _ in range(blocks.HALVES if batch > 1 else 1):
+        job["wide"].append(_column_tiles(columns=columns))
+    if batch > 1:
+        tiles = (rows // batch + TILE - 1) // TILE
+        spots = []
+        for size in (2 * columns * (rows // batch), columns * (rows // batch), columns):
+            spots.append([([[size, batch]], 0)])
+        steps = tiles * 53 * chunks + 6 * ((columns + TILE - 1) // TILE) + 8 * chunks + 4
+        blocks.walk(job=job, start=_turns, body=_matrix, spots=spots, steps=steps, walks=WALKS)
+        return
+    _clear_keys(job=job, tiles=job["wide"][0])
+    _walk(job=job, body=_column_keys, rows=rows, steps=3 * chunks)
+    _turns(job=job)
+    _column_tops(job=job, tiles=job["wide"][0], at=(None, 0))
     _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
 
 
@@ -100,14 +117,61 @@ def _walk(job, body, rows, steps):
         blocks.walk(job=job, start=blocks.no_banks, body=body, spots=spots, steps=steps, walks=WALKS)
 
 
+def _matrix(job, at):
+    """One matrix of a stack: the largest numbers of its columns, then its words and magnitudes."""
+    tiles = job["wide"][job["set"]]
+    _clear_keys(job=job, tiles=tiles)
+    _rows(job=job, body=_column_keys, at=at)
+    _column_tops(job=job, tiles=tiles, at=at[2])
+    _rows(job=job, body=_row_tile, at=at)
+
+
+def _rows(job, body, at):
+    """body(job, at) for every 128 rows of one matrix, which begins at ``at`` in x and in the results."""
+    rows, columns = job["each"], job["columns"]
+    for r0 in range(0, rows, TILE):
+        job["rows"] = min(TILE, rows - r0)
+        source, target = at[0], at[1]
+        places = [(source[0], source[1] + 2 * r0 * columns), (target[0], target[1] + r0 * columns)]
+        body(job=job, at=places)
+
+
+def _turns(job):
+    """PSUM of an iteration: for keys of columns on the partitions, and back."""
+    job["turned"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
+    job["back"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
+
+
+def _column_tiles(columns):
+    """Tiles for the scales of the columns of one matrix."""
+    tiles = {}
+    for name in ("largest", "whole"):
+        tiles[name] = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
+    tiles["found"] = nl.ndarray((1, columns), dtype=nl.int32, buffer=nl.sbuf)
+    tiles["highest"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    tiles["spread"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    width = min(WIDTH, columns)
+    for name in ("key", "part"):
+        tiles[name] = nl.ndarray((TILE, width), dtype=nl.int32, buffer=nl.sbuf)
+    tiles["more"] = nl.ndarray((TILE, width), dtype=nl.float32, buffer=nl.sbuf)
+    return tiles
+
+
+def _clear_keys(job, tiles):
+    """No keys of columns yet."""
+    job["largest"] = tiles["largest"]
+    nisa.memset(dst=tiles["largest"], value=0.0, engine=nisa.engine.vector)
+
+
 def _tile(job, columns, dtype=nl.int32, width=WIDTH):
-    """A tile of a chunk; the last chunk may be narrower."""
-    return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
+    """A tile of a chunk; the last chunk may be narrower, and the last rows fewer."""
+    return blocks.tile(job=job, shape=(TILE, width), dtype=dtype)[0 : job["rows"], 0:columns]
 
 
 def _chunk(job, at, index):
     """(first column, columns, words, room for keys) of one chunk of the columns of a row tile."""
-    blocks.take_set(job=job, index=index)
+    blocks.take_set(job=job, index=job["chunk"])
+    job["chunk"] = job["chunk"] + 1
     first = index * WIDTH
     size = min(WIDTH, job["columns"] - first)
     source = _tile(job=job, columns=2 * size, width=2 * WIDTH)
@@ -134,40 +198,32 @@ def _column_keys(job, at):
         nisa.tensor_tensor(dst=here, data1=here, data2=key, op=nl.maximum)
 
 
-def _column_tops(job):
+def _column_tops(job, tiles, at):
     """The exponents of columns on every partition, (128, C); TensorE turns keys, which float32 holds exactly.
 
-    The largest keys of each partition become the factors of the magnitudes of columns.
+    The largest keys of each partition become the factors of the magnitudes of columns. The exponents of the scales
+    are stored at place ``at`` of the result.
     """
-    columns, largest = job["columns"], job["largest"]
-    whole = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
-    zeros = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
+    columns, largest, whole = job["columns"], tiles["largest"], tiles["whole"]
     for c in range(0, columns, TILE):
         size = min(TILE, columns - c)
-        turned = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
-        back = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
-        found = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-        wide = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
-        here = found[0:size, :]
-        nisa.nc_transpose(dst=turned[0:size, :], data=largest[:, c : c + size], engine=nisa.engine.tensor)
-        nisa.tensor_reduce(dst=here, op=nl.maximum, data=turned[0:size, :], axis=1)
-        nisa.tensor_scalar(dst=wide[0:size, :], data=zeros[0:size, :], op0=nl.add, operand0=here)
-        nisa.nc_transpose(dst=back[:, 0:size], data=wide[0:size, :], engine=nisa.engine.tensor)
-        nisa.tensor_copy(dst=whole[:, c : c + size], src=back[:, 0:size], engine=nisa.engine.vector)
+        here, turned, spread = tiles["highest"][0:size, :], job["turned"][0:size, :], tiles["spread"][0:size, :]
+        nisa.nc_transpose(dst=turned, data=largest[:, c : c + size], engine=nisa.engine.tensor)
+        nisa.tensor_reduce(dst=here, op=nl.maximum, data=turned, axis=1)
+        nisa.tensor_scalar(dst=spread, data=job["zeros"][0:size, :], op0=nl.add, operand0=here)
+        nisa.nc_transpose(dst=job["back"][:, 0:size], data=spread, engine=nisa.engine.tensor)
+        nisa.tensor_copy(dst=whole[:, c : c + size], src=job["back"][:, 0:size], engine=nisa.engine.vector)
     for c in range(0, columns, WIDTH):
         size = min(WIDTH, columns - c)
-        key = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
-        part = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
-        more = nl.ndarray((TILE, size), dtype=nl.float32, buffer=nl.sbuf)
+        key, part, more = tiles["key"][:, 0:size], tiles["part"][:, 0:size], tiles["more"][:, 0:size]
         here = whole[:, c : c + size]
         nisa.tensor_copy(dst=key, src=here, engine=nisa.engine.vector)
         _tops(key=key, part=part, more=more, tops=here, inverse=largest[:, c : c + size])
-    found = nl.ndarray((1, columns), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=found, src=whole[0:1, :], engine=nisa.engine.vector)
-    nisa.dma_copy(dst=job["found"], src=found)
+    nisa.tensor_copy(dst=tiles["found"], src=whole[0:1, :], engine=nisa.engine.vector)
+    target = blocks.view(x=job["found"], at=at, pattern=[[columns, 1], [1, columns]])
+    nisa.dma_copy(dst=target, src=tiles["found"])
     nisa.tensor_scalar(dst=whole, data=whole, op0=nl.maximum, operand0=float(FAINTEST))
-    return whole
+    job["by_columns"] = whole
 
 
 def _tops(key, part, more, tops, inverse):

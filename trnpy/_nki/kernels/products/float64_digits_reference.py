@@ -8,6 +8,7 @@ from trnpy._nki.runtime import bfloat16
 
 FEWEST, DIGITS = 2, 12  # with fewer than seven the last bits of significands are rounded away
 COLUMNS = 8192  # most of one call: the largest of each lie on the chip
+STACKED = 512  # most of each matrix of a stack
 LARGEST = 2**31  # bytes in and out, the limit of 32-bit byte offsets
 KEY_BITS = 13  # of the significand, beside the exponent
 FIRST = 0b1111110111111  # 0x7f7f..., the largest integer of some digits, begins with one and these
@@ -21,8 +22,12 @@ SIGNIFICAND = 52
 BIAS, FAINT = 127, 67 << 7  # of bfloat16: of its exponents, and the pattern of 2^-60
 
 
-def check(x: np.ndarray, digits: int, top: np.ndarray | None = None) -> tuple[int, int]:
+def check(x: np.ndarray, digits: int, top: np.ndarray | None = None, batch: int = 1) -> tuple[int, int]:
     """(rows, columns) of numbers that the kernel supports; raises ValueError for others."""
+    if x.shape[0] % batch or (batch > 1 and (top is not None or x.shape[1] > 2 * STACKED)):
+        raise ValueError(
+            f"{x.shape[0]} rows of {batch} matrices: expected a whole number each, up to {STACKED} columns"
+        )
     if top is not None and (top.shape != (1, 1) or top.dtype != np.float32):
         raise ValueError(f"exponent {top.dtype}{top.shape}: expected float32 (1, 1)")
     if x.dtype != np.int32 or x.ndim != 2 or x.size == 0 or x.shape[1] % 2 or x.shape[1] > 2 * COLUMNS:
@@ -32,12 +37,17 @@ def check(x: np.ndarray, digits: int, top: np.ndarray | None = None) -> tuple[in
     return x.shape[0], x.shape[1] // 2
 
 
-def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-untyped-def]
+def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):  # type: ignore[no-untyped-def]
     """Digits (s, C, R) or (s, R, C), magnitudes (R, C), exponents (R, 1) or (1, C) of the numbers with the words x.
 
-    Without exponents if that of all numbers is ``top``.
+    Without exponents if that of all numbers is ``top``. batch: x is a stack of matrices, one below the other, each
+    with its own scales of columns, (batch, C).
     """
-    check(x, digits, top)
+    check(x, digits, top, batch)
+    if batch > 1 and not by_rows:
+        parts = [float64_digits(part, None, by_rows, digits) for part in np.split(x, batch)]
+        made, sizes, exponents = zip(*parts, strict=True)
+        return np.concatenate(made, axis=1), np.concatenate(sizes), np.concatenate(exponents)
     bits = np.ascontiguousarray(x).view(np.uint64)
     magnitude = bits & np.uint64(2**63 - 1)
     keys = (

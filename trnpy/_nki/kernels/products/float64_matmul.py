@@ -32,21 +32,23 @@ TILE_N = 512  # columns of one PSUM bank
 
 
 @nki.jit
-def float64_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1):
+def float64_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1, beside=False):
     """(words, M, N) int32, the lowest word first: V of a (s, K, M) and b (s, K, N), bfloat16 digits in HBM.
 
     wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).
     Without b: b = a, and the result has only the blocks of the symmetric V that meet its lower triangle, (words, size)
     in the order of parameters.lower_blocks. If ``halved``, blocks on the diagonal are U with U + U^T = 2 V, from the
     products i < j, twice, and i = j.
-    batch: a (s, batch K, M), b (s, batch K, N) and the result are stacks of matrices, one below the other.
+    batch: a (s, batch K, M), b (s, batch K, N) and the result are stacks of matrices, one below the other. If
+    ``beside``, a (s, K, batch M) has them side by side.
     """
     return multiply(
-        a=a, b=b, wrap=wrap, words=words, bits=bits, m_tiles=m_tiles, k_tiles=k_tiles, halved=halved, batch=batch
-    )
+        a=a, b=b, wrap=wrap, words=words, bits=bits, m_tiles=m_tiles, k_tiles=k_tiles, halved=halved, batch=batch,
+        beside=beside,
+    )  # fmt: skip
 
 
-def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=False):
+def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=False, beside=False):
     """The same inside a kernel; b may be one matrix (s, K, N) for the whole stack.
 
     balanced: half a digit is added at every place, so that the bytes of V less 128 are its digits in [-128, 127].
@@ -54,7 +56,10 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
     lower = b == None  # noqa: E711 - NKI has no `is`
     right = a if lower else b
     digits, k, m = a.shape
-    k = k // batch
+    if beside:
+        m = m // batch
+    else:
+        k = k // batch
     n = right.shape[2]
     m_block = m_tiles * TILE
     n_block = TILE_N // m_block * m_block if halved else TILE_N  # blocks of rows must fill squares on the diagonal
@@ -111,7 +116,7 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
             else:
                 jump = 0 if right.shape[1] == k else k * n
                 spots = (
-                    [([[k * m, batch], [0, n_count], [m_size, m_count]], m0)],
+                    [([[m if beside else k * m, batch], [0, n_count], [m_size, m_count]], m0)],
                     [([[jump, batch], [n_size, n_count], [0, m_count]], n0)],
                     [([[m * n, batch], [n_size, n_count], [m_size * n, m_count]], m0 * n + n0)],
                 )

@@ -16,10 +16,14 @@ def longest_k(digits: int, bits: int = 8) -> int:
 
 
 def check(
-    a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8, batch: int = 1
+    a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8, batch: int = 1, beside: bool = False
 ) -> tuple[int, int, int, int]:
     """(digits, k, m, n) of products that the kernel supports; raises ValueError for others."""
     digits, rows, m = a.shape
+    if beside:
+        if m % batch:
+            raise ValueError(f"{m} columns of {batch} matrices: expected a whole number each")
+        rows, m = rows * batch, m // batch
     if b.shape[:2] != (digits, rows) or 0 in (digits, rows, m, b.shape[2]):
         raise ValueError(f"digits {a.shape} and {b.shape}: expected (s, K, M) and (s, K, N), none of them zero")
     if rows % batch or batch * -(-m // 128) * -(-b.shape[2] // TILE_N) > BLOCKS:
@@ -38,18 +42,20 @@ def check(
 
 
 def float64_matmul(  # type: ignore[no-untyped-def]
-    a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1
+    a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1, beside=False
 ):
     """V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)), as words of 32 bits, the lowest first: int32 (words, m, n).
 
     wrap: digits lowest first, V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words). Without b: of a^T a the
     blocks of ``lower_blocks`` one after the other (words, size); if ``halved``, of those on the diagonal U with
     U + U^T = 2 V. The two lowest groups of the kernel may be rounded beyond 2^24; here they are exact.
-    batch: of stacks of matrices below each other, (words, batch m, n).
+    batch: of stacks of matrices below each other, (words, batch m, n); those of a lie ``beside`` each other.
     """
     lower = b is None
     right = a if b is None else b
-    digits, k, m, n = check(a, right, wrap, words, bits, batch)
+    digits, k, m, n = check(a, right, wrap, words, bits, batch, beside)
+    if beside:
+        a = np.moveaxis(a.reshape(digits, k, batch, m), 2, 1)
     x, y = (z.astype(np.float64).reshape(digits, batch, k, -1) for z in (a, right))
 
     def sums(weights: tuple[int, int, int]) -> np.ndarray:

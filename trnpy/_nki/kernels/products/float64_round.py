@@ -22,35 +22,50 @@ ALL = 2**31  # the sign bit
 
 
 @nki.jit
-def float64_round(v, rows, columns, places=0):
+def float64_round(v, rows, columns, places=0, batch=1):
     """(M, 2 N) int32, lower and upper words of the float64 numbers V 2^(rows + columns).
 
     v: words (w, M, N) int32 of integers, lower ones first, w from 2 to 4. They have half a digit added at each of the
     lowest ``places`` bytes, which is subtracted. rows (M, 1) and columns (1, N): exponents, float32. Results must be
     normal numbers or zero.
+    batch: v is a stack of matrices, one below the other. Each has its own exponents of columns, of which columns
+    (2, batch N) bfloat16 has a multiple of 16 and the rest, which this format holds exactly.
     """
     count, m, n = v.shape
     out = nl.ndarray((m, 2 * n), dtype=nl.int32, buffer=nl.shared_hbm)
-    across = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=across, src=columns.ap(pattern=[[0, TILE], [1, n]]))
-    chunks = (n + WIDTH - 1) // WIDTH
-    job = {"v": v, "down": rows, "across": across, "out": out, "places": places}
-    for piece in blocks.pieces(extent=m, block=TILE):
+    chunks, each = (n + WIDTH - 1) // WIDTH, m // batch
+    job = {"v": v, "down": rows, "out": out, "places": places, "chunk": 0, "columns": columns, "batch": batch}
+    if batch > 1:
+        job["ones"] = nl.ndarray((2, TILE), dtype=nl.bfloat16, buffer=nl.sbuf)
+        nisa.memset(dst=job["ones"], value=1.0, engine=nisa.engine.vector)
+    else:
+        job["across"] = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=job["across"], src=columns.ap(pattern=[[0, TILE], [1, n]]))
+    for piece in blocks.pieces(extent=each, block=TILE):
         r0, r_size, r_count = piece
         job["rows"] = r_size
         spots = []
         for row in (n, 1, 2 * n):
-            spots.append([([[r_size * row, r_count]], r0 * row)])
+            spots.append([([[each * row, batch], [r_size * row, r_count]], r0 * row)])
+        spots.append([([[n, batch], [0, r_count]], 0)])
         steps = (44 + (15 if places == 0 else 21) * count) * chunks
-        blocks.walk(job=job, start=blocks.no_banks, body=_row_tile, spots=spots, steps=steps)
+        blocks.walk(job=job, start=_start, body=_row_tile, spots=spots, steps=steps)
     return out
 
 
+def _start(job):
+    """PSUM of an iteration, for the exponents of columns of a matrix of a stack."""
+    job["banks"] = []
+    for _ in range(blocks.HALVES if job["batch"] > 1 else 0):
+        job["banks"].append(nl.ndarray((TILE, WIDTH), dtype=nl.float32, buffer=nl.psum))
+
+
 def _row_tile(job, at):
-    """128 rows, chunk by chunk; at: their place in the integers, in ``rows``, in the result."""
+    """128 rows, chunk by chunk; at: their place in the integers, in ``rows``, in the result, and in ``columns``."""
     n = job["v"].shape[2]
     for index in range((n + WIDTH - 1) // WIDTH):
-        blocks.take_set(job=job, index=index)
+        blocks.take_set(job=job, index=job["chunk"])
+        job["chunk"] = job["chunk"] + 1
         first = index * WIDTH
         size = min(WIDTH, n - first)
         words = []
@@ -64,7 +79,8 @@ def _row_tile(job, at):
             _take_off(job=job, words=words)
         down = blocks.tile(job=job, shape=(job["rows"], 1), dtype=nl.float32)
         nisa.dma_copy(dst=down, src=blocks.view(x=job["down"], at=at[1], pattern=[[1, job["rows"]], [1, 1]]))
-        exponent = {"down": down, "across": job["across"][0 : job["rows"], first : first + size]}
+        across = _spread(job=job, at=at[3]) if job["batch"] > 1 else job["across"][0 : job["rows"], :]
+        exponent = {"down": down, "across": across[:, first : first + size]}
         out = _tile(job=job, columns=2 * size, width=2 * WIDTH)
         _round(job=job, words=words, exponent=exponent, out=out)
         target = [[2 * n, job["rows"]], [1, 2 * size]]
@@ -74,6 +90,17 @@ def _row_tile(job, at):
 def _tile(job, columns, dtype=nl.int32, width=WIDTH):
     """A tile of a chunk; the last chunk may be narrower."""
     return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
+
+
+def _spread(job, at):
+    """The exponents of columns of one matrix on every partition, by TensorE."""
+    n = job["v"].shape[2]
+    exponents = blocks.tile(job=job, shape=(2, n), dtype=nl.bfloat16)
+    pattern = [[job["batch"] * n, 2], [1, n]]
+    nisa.dma_copy(dst=exponents, src=blocks.view(x=job["columns"], at=at, pattern=pattern))
+    across = job["banks"][job["set"]][0 : job["rows"], 0:n]
+    nisa.nc_matmul(dst=across, stationary=job["ones"][:, 0 : job["rows"]], moving=exponents, accumulate=False)
+    return across
 
 
 def _take_off(job, words):
