@@ -287,3 +287,81 @@ def test_two_errors_that_cancel_pass_two_probes_as_rarely_as_derived(share):
     v = weights(2, 200_000)
     within = (np.abs(v[0] - v[1]) <= share).mean()
     assert 0 < within**PROBES <= share**PROBES * 1.1  # 1.1: of so many draws within 0.03 errs by a twentieth at most
+
+
+def single(m=60, k=70, n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+
+
+def product(a, b):
+    """The product in float32, rounded once."""
+    with np.errstate(all="ignore"):
+        return (a.astype("f8") @ b.astype("f8")).astype("f4")
+
+
+def narrow(a, b, c, **options):
+    """Whether the sums of a test are float32."""
+    return checksums.sums(a, b, c.dtype, **options).a.dtype == np.float32
+
+
+def test_sums_of_float32_products_are_float32_unless_they_may_leave_its_range():
+    a, b = single()
+    assert narrow(a, b, product(a, b)) and narrow(a[::2, ::2], b[::2].T.copy().T, product(a[::2, ::2], b[::2]))
+    b[:, 3], a[5] = 0, 0
+    assert narrow(a, b, product(a, b))
+    assert not narrow(a, b, product(a, b), form="bfloat16") and not narrow(a, b, product(a, b), digits=4)
+    for dtype in ("f2", "c8", "f8"):
+        x, y = a.astype(dtype), b.astype(dtype)
+        assert not narrow(x, y, x @ y)
+    for scale in (2.0**-40, 2.0**60, np.nan, np.inf):
+        for side in (0, 1):
+            operands = single()
+            operands[side][7, 7] = 1
+            operands[side][:, 7] *= np.float32(scale)
+            operands[side][7] *= np.float32(scale)
+            assert not narrow(*operands, product(*operands))
+
+
+@pytest.mark.parametrize("scales", [(0, 0), (-25, 0), (0, 45), (-25, -25), (40, -25)])
+def test_one_wrong_element_of_a_float32_product_is_noticed_from_four_tolerances_on(scales):
+    """A weight is at least one half; the largest one is three halves, which bounds a tolerance."""
+    rng = np.random.default_rng(6)
+    a, b = single()
+    a *= np.float32(2.0) ** (scales[0] * rng.random(60)).astype("f4")[:, None]
+    b *= np.float32(2.0) ** (scales[1] * rng.random(80)).astype("f4")
+    c, unit = product(a, b), checksums.SUMMED * 2.0**-24
+    sizes = np.linalg.norm(a.astype("f8"), axis=1)[:, None] * np.linalg.norm(b.astype("f8"), axis=0)
+    least = 4 * unit * np.sqrt(1.08 * 80) * sizes
+    assert narrow(a, b, c) and checksums.excess(a, b, c) < 0.5
+    for _ in range(100):
+        at = tuple(rng.integers(0, n) for n in c.shape)
+        wrong = c.copy()
+        wrong[at] += rng.choice([-1, 1]) * least[at]
+        assert checksums.excess(a, b, wrong) > 1
+
+
+def test_float64_sums_with_the_same_weights_decide_about_a_float32_product_that_failed(monkeypatch):
+    """The errors of float32 sums neither refuse a right product nor accept a wrong one."""
+    a, b = single()
+    c, seen, excess = product(a, b), [], checksums.Sums.excess
+
+    def spoiled(self, c, terms, half, found=None, own=0.0):
+        seen.append((self.a.dtype, self.right, self.left))
+        return 2.0 if self.a.dtype == np.float32 else excess(self, c, terms, half, found, own)
+
+    monkeypatch.setattr(checksums.Sums, "excess", spoiled)
+    assert checksums.excess(a, b, c) < 0.5
+    assert [dtype for dtype, _, _ in seen] == [np.float32, np.float64] and c.dtype == np.float32
+    assert seen[0][1] is seen[1][1] and seen[0][2] is seen[1][2]
+    assert all(np.array_equal(w, w.astype("f4")) for w in seen[0][1:])
+    c[3, 4] += 0.1
+    assert checksums.excess(a, b, c) > 1 and len(seen) > 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_float32_product_with_a_number_that_is_not_finite_is_not_accepted(bad):
+    a, b = single()
+    c = product(a, b)
+    c[2, 3] = bad
+    assert not checksums.excess(a, b, c) <= 1

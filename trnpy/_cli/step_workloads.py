@@ -128,7 +128,7 @@ WORKLOADS: Mapping[str, Callable[[int], Call]] = MappingProxyType(
             digits.assemble, (_words(n), digits.DIGITS, np.zeros((n, 1), int), np.zeros((1, n), int))
         ),
         "symmetric combine": _symmetric,
-        "integer split": lambda n: (float64_products.integer_bytes, (_numbers(n, n, LONG),)),
+        "integer split": lambda n: (digits.integer_bytes, (_numbers(n, n, LONG),)),
         "integer combine": lambda n: (digits.integers, (_words(n)[:2], LONG)),
         "equilibrate": lambda n: (digits.equilibrate, (_numbers(n, n), _numbers(n, n))),
         "proof": _test(DOUBLE),

@@ -87,8 +87,7 @@ class Kernels:
         rows, columns = h.shape[::-1] if h.turned else h.shape
         parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
         if len(parts) == 1:
-            with np.errstate(over="ignore"):  # float16 may overflow: the check of the result detects infs
-                result = parts[0].astype(h.dtype)
+            result = _compact(parts[0], h.parts[0].shape, h.dtype)
         else:
             result = np.empty_like(parts[0], h.dtype, order="C", shape=(rows, columns))
             result.real, result.imag = parts[0], -parts[1] if h.conjugate else parts[1]
@@ -221,6 +220,7 @@ class Kernels:
         sizes = block((m, k, n), itemsize(a.dtype, form), (1 - CACHE_SHARE) * self.memory)
         if sizes is None:
             raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
+        c: np.ndarray | None = None  # a single block is the result itself
         price = of_numbers(self.runtime.hardware, a.dtype, form)
         cuts = self.buckets.cut(f"matmul {form}", (m, k, n), sizes, price)
         left, right = self._sent(a, form), self._sent(b, form)
@@ -234,7 +234,12 @@ class Kernels:
                 for inner in cuts.inner:
                     total = self._launch(left(rows, inner), right(inner, columns), total, a.dtype)
                 assert total is not None
-                c[rows[0], columns[0]] = self.get(total)
+                found = self.get(total)
+                if len(cuts.rows) == len(cuts.columns) == 1:
+                    return found
+                c = np.empty_like(a, order="C", shape=(m, n)) if c is None else c
+                c[rows[0], columns[0]] = found
+        assert c is not None
         return c
 
     def _zeros(self, shape: tuple[int, int], dtype: np.dtype) -> Numbers:
@@ -270,7 +275,7 @@ class Kernels:
         most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)
         if not most:
             raise Refused(f"no product of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
-        c = np.empty_like(b, order="C", shape=(batch, m, n))
+        whole: np.ndarray | None = None  # the result of a single launch is the result itself
         most = max(r for r in (1, *FINE) if r <= most)
         for some in pieces(batch, most):
             count = some.stop - some.start
@@ -282,9 +287,14 @@ class Kernels:
 
             left = put(a if len(a) == 1 else a[some], (1 if len(a) == 1 else stack, fit[0], fit[1]))
             right = put(b[some], (stack, fit[1], fit[2]))
-            with np.errstate(over="ignore"):  # as in get
-                c[some] = self.runtime.launch("batched_matmul", left, right)[:count, :m, :n]
-        return c
+            found = self.runtime.launch("batched_matmul", left, right)
+            one = _compact(found[:count, :m, :n], found.shape, b.dtype)
+            if count == batch:
+                return one
+            whole = np.empty_like(b, order="C", shape=(batch, m, n)) if whole is None else whole
+            whole[some] = one
+        assert whole is not None
+        return whole
 
 
 @functools.cache
@@ -293,6 +303,13 @@ def _no_sum(shape: tuple[int, int]) -> np.ndarray:
     zeros = np.zeros(shape, np.float32)
     zeros.flags.writeable = False
     return zeros
+
+
+def _compact(part: np.ndarray, whole: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A part of an array of shape ``whole`` that has just been fetched, in ``dtype`` and without the rest of it."""
+    with np.errstate(over="ignore"):  # float16 may overflow: the check of the result detects infs
+        compact: np.ndarray = part.astype(dtype, order="C", copy=part.shape != whole)
+    return compact
 
 
 def device_bytes(form: Any) -> int:

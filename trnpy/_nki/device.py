@@ -331,9 +331,11 @@ class NeuronRuntime:
         """A copy of ``buffer`` on the host."""
         tensor = self._guarded(lambda: buffer.value.cpu(), "get")
         self.counters.bytes_out += buffer.nbytes
+        alone = tensor is not buffer.value  # not if the device is the host's processor
         if buffer.dtype.name == "bfloat16":
-            return np.array(tensor.view(self._torch.int16).numpy()).view(buffer.dtype)
-        return np.array(tensor.numpy())
+            tensor = tensor.view(self._torch.int16)
+        found = tensor.numpy()
+        return np.asarray(found if alone else np.array(found)).view(buffer.dtype)
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
         """A block of a matrix, padded with zeros to ``shape``, and with ones on the padding's diagonal if ``unit``."""

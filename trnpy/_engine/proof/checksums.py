@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,9 @@ SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
 FEWEST_ROWS = 4  # of A for each column of B: with more columns the test of the whole product costs little more
 DIGITS = 7  # of eight bits, as accurate as float64
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+# Squared lengths of rows and columns whose float32 sums neither overflow nor underflow. Sums of float32 products are
+# float32 if all lengths are between these; if such a test fails, float64 sums with the same weights decide.
+NARROW = 2.0**-60, 2.0**100
 ROUNDED = ("float32", "bfloat16")  # formats to which a kernel rounds operands; its sums are float32's
 HALF = np.dtype(np.float16)
 
@@ -80,7 +83,7 @@ def excess(
 class Sums:
     """The data that a checksum test needs of the operands: its weights, and the sums of a b with them."""
 
-    a: np.ndarray  # wide, and rounded as in the engine
+    a: np.ndarray  # rounded as in the engine; wide, or float32 if its sums are
     b: np.ndarray
     rows: np.ndarray  # lengths of the rows of a
     columns: np.ndarray  # and of the columns of b
@@ -100,9 +103,24 @@ class Sums:
     def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
         """a b times right, and its transpose times left, with BLAS calls that sum at most ``terms`` terms."""
         if terms not in self.made:
-            by_rows, inner = _both(self.a, _times(self.b, self.right, terms), self.left, terms)
+            right, left = _like(self.a, self.right), _like(self.a, self.left)
+            by_rows, inner = _both(self.a, _times(self.b, right, terms), left, terms)
             self.made[terms] = by_rows, _times(self.b.swapaxes(-1, -2), inner, terms)
         return self.made[terms]
+
+    def excess(self, c: np.ndarray, terms: int, half: bool, found: Any = None, own: float = 0.0) -> float:
+        """The largest error of c in tolerances, by sums of ``terms`` terms; ``found``: those of c, if known."""
+        made = found or _both(c, _like(c, self.right), _like(c, self.left), terms)
+        across, down = (x - y for x, y in zip(made, self.of(terms), strict=True))
+        return max_nan(
+            _in_tolerances(across, self, self.right, self.rows, self.columns, c, self.cut[0], half, own),
+            _in_tolerances(down, self, self.left, self.columns, self.rows, c.swapaxes(-1, -2), self.cut[1], half, own),
+        )
+
+
+def _like(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights in float32 if x is, so that their product is; they are exact in both formats."""
+    return w.astype(SINGLE) if x.dtype == SINGLE else w
 
 
 def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) -> tuple[float, tuple[Any, ...]]:
@@ -111,11 +129,15 @@ def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) ->
 
 def _kind(dtype: np.dtype, of: str = "proof") -> str:
     """The host step of a checksum test of a product of ``dtype``."""
-    return of if dtype.char == "d" else f"complex {of}" if dtype.kind == "c" else f"single {of}"
+    return of if dtype.char in "de" else f"complex {of}" if dtype.kind == "c" else f"single {of}"
 
 
-def _kind_of_sums(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, digits: int | None = None) -> str:
-    return _kind(dtype, "proof" if digits is None or dtype.char != "d" else "digits proof")
+def _kind_of_sums(
+    a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", *_: Any, digits: int | None = None
+) -> str:
+    if digits is not None and dtype == DOUBLE:
+        return "digits proof"
+    return _kind(DOUBLE if dtype == SINGLE and form == "bfloat16" else dtype)
 
 
 def _sums(
@@ -132,8 +154,13 @@ def _sums(
     blas = DEVIATIONS * a.shape[-1] / 2 if form == DOUBLE.name else 0.0
     most = (SUMMED if single else CERTIFIED + blas) * (2 if dtype.kind == "c" else 1)
     with np.errstate(all="ignore"):
-        a, b = _wide(_rounded(a, form)), _wide(_rounded(b, form))
-        rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
+        a, b = _in_place(_rounded(a, form)), _in_place(_rounded(b, form))
+        rows = columns = None
+        if dtype == SINGLE and digits is None:
+            rows, columns = _narrow_lengths(a), _narrow_lengths(b.swapaxes(-1, -2))
+        if rows is None or columns is None:
+            a, b = _wide(a), _wide(b)
+            rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
         right, left = _weights(rows, columns, single), _weights(columns, rows, single)
         cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
         found = Sums(a, b, rows, columns, right, left, cut, single, most, {})
@@ -201,23 +228,18 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     assert of is not None
     half = c.dtype == HALF
     with np.errstate(all="ignore"):
-        c = _wide(c)
-        for terms in TERMS:  # the weights stay the same: new ones would give a wrong result a second chance
-            made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
-            residuals = tuple(x - y for x, y in zip(made, of.of(terms), strict=True))
-            error = _largest(residuals, of, c, half, 0.0)
+        # The weights stay the same in all tests: new ones would give a wrong result a second chance.
+        if of.a.dtype == SINGLE:
+            error = of.excess(_in_place(c), TERMS[0], half)
             if error <= 1:
                 return error
-        return _largest(residuals, of, c, half, of.bias) if of.bias else error
-
-
-def _largest(residuals: tuple[np.ndarray, ...], of: Sums, c: np.ndarray, half: bool, own: float) -> float:
-    """The largest error of the rows and columns of c in tolerances, as in ``_in_tolerances``."""
-    across, down = residuals
-    return max_nan(
-        _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half, own),
-        _in_tolerances(down, of, of.left, of.columns, of.rows, c.swapaxes(-1, -2), of.cut[1], half, own),
-    )
+            of = replace(of, a=_wide(of.a), b=_wide(of.b), made={})
+        c = _wide(c)
+        for terms in TERMS:
+            error = of.excess(c, terms, half, found if terms == TERMS[0] else None)
+            if error <= 1:
+                return error
+        return of.excess(c, terms, half, own=of.bias) if of.bias else error
 
 
 def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
@@ -240,7 +262,8 @@ def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
     """
     lowest = int(np.frexp(least(single))[1]) + (SAFE // 20 if single else SAFE // 8)
     top = max(int(np.frexp(rows.max(initial=0.0))[1]) - SAFE, 0)
-    return np.asarray(np.ldexp(weights(columns.shape[-1]), -np.maximum(np.frexp(columns)[1], lowest) - top))
+    found = np.ldexp(weights(columns.shape[-1]), -np.maximum(np.frexp(columns)[1], lowest) - top)
+    return np.asarray(found.astype(SINGLE).astype(DOUBLE) if single else found)
 
 
 def _in_tolerances(
@@ -296,8 +319,21 @@ def _rounded(x: np.ndarray, form: str) -> np.ndarray:
 
 def _wide(x: np.ndarray) -> np.ndarray:
     """``x`` in float64 or complex128, in a layout that BLAS reads in place."""
-    x = x.astype(np.complex128 if x.dtype.kind == "c" else DOUBLE, copy=False)
+    return _in_place(x.astype(np.complex128 if x.dtype.kind == "c" else DOUBLE, copy=False))
+
+
+def _in_place(x: np.ndarray) -> np.ndarray:
+    """x in a layout that BLAS reads in place."""
     return x if x.itemsize in x.strides[-2:] else np.ascontiguousarray(x)
+
+
+def _narrow_lengths(x: np.ndarray) -> np.ndarray | None:
+    """The lengths of the rows of float32 x (..., m, k); None if sums with them might overflow or underflow."""
+    if x.dtype != SINGLE:
+        return None
+    found = _squares(x).astype(DOUBLE)
+    inside = (found > NARROW[0]) & (found < NARROW[1])
+    return np.asarray(np.sqrt(found)) if inside.all() or not x[~inside].any() else None
 
 
 def lengths(x: np.ndarray) -> np.ndarray:
