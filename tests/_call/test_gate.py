@@ -132,6 +132,14 @@ def test_lists_of_numbers_and_of_arrays_pass_and_count_with_all_they_hold(record
     assert said == ["decided", *3 * ["passed"]]
 
 
+def test_the_members_of_long_lists_are_not_looked_at_one_by_one():
+    assert sizes(([1.0] * 1000,), {})[0] == 1000
+    assert sizes(([[1.0] * 50] * 50,), {})[0] == 50 + 2500
+    assert sizes(([A] * 3,), {})[:2] == (3 + 3 * A.size, A.size**3)
+    for long in ([("ij,jk->ik", A, A)] * 1000, [[1.0]] * 1000, [A] * 100):
+        assert sizes((long,), {})[0] == np.inf
+
+
 @compiled
 def test_a_list_that_holds_itself_is_decided():
     stand, endless = Stand(), []

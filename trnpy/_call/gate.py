@@ -23,7 +23,7 @@ import numpy as np
 
 from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.cache_key import kind_of
-from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, PRODUCTS, UNSEEN, Limits, _trace
+from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, UNSEEN, Limits, _trace
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import EXACT
 from trnpy._settings import policy as _policy
@@ -48,6 +48,8 @@ APPLYING = frozenset(
         "vectorize._vectorize_call_with_signature",
     }
 )
+WALKED = 64  # members of lists that ``sizes`` looks at one by one
+NUMBERS = frozenset({int, float, complex})
 KINDS = 4096  # cache keys of one function, more than most programs have
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -275,11 +277,11 @@ class _Door:
         """The function for a call that needs no decision, and the remembered decision unless the call is small."""
         if self.patched is not None and self.patched.judge is not None:
             return (self.original, None) if self.patched.judge(*args) else None
+        self.gate._settle(state)
         elements, product, blas = sizes(args, kwargs)
         limits = self.limits
         fits = elements <= limits.elements and (product <= limits.product or (blas and limits.blas))
         if fits and len(args) < OPERANDS:
-            self.gate._settle(state)
             return self.original, None
         if elements == math.inf:
             return None
@@ -459,8 +461,8 @@ def is_compiled() -> bool:
 def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:
     """The sum and the product of the arrays' sizes, and whether all arrays have a dtype that BLAS multiplies.
 
-    Lists and tuples count with all they hold. The sizes are infinite if there is an Array, or anything by position
-    that is neither a plain array nor an option.
+    Lists and tuples count with all they hold. The sizes are infinite if there is an Array, anything by position that
+    is neither a plain array nor an option, or too long a list of those.
     """
     elements, product, blas = 0, 1, True
     given = [*args, *(a for a in kwargs.values() if isinstance(a, np.ndarray) or type(a) is Attention.array)]
@@ -469,9 +471,12 @@ def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:
             elements += a.size
             product *= a.size or 1
             blas = blas and a.dtype.char in BLAS
-        elif type(a) in (list, tuple) and len(given) <= PRODUCTS:
+        elif type(a) in (list, tuple):
             elements += len(a)
-            given += a
+            if not NUMBERS.issuperset(map(type, a)):
+                if len(given) + len(a) > WALKED:
+                    return math.inf, math.inf, False
+                given += a
         elif a is not None and not isinstance(a, (str, int, float, complex, np.number)):
             return math.inf, math.inf, False
     return elements, product, blas
