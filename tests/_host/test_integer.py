@@ -53,6 +53,16 @@ def test_the_other_products(name, dtype):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    "shape", [(5, 1, 9), (7, 2, 4200), (4, 3, 1366), (9, 40, 110), (6, 511, 17), (3, 512, 9), (5, 700, 20)]
+)
+def test_panels_of_any_width_are_numpys(shape):
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    a, b = operand((m, k), "int64", rng), operand((k, n), "int64", rng)
+    np.testing.assert_array_equal(integer.exact(np.dot, a, b, k, a.dtype), np.dot(a, b))
+
+
 EINSUMS = (
     "ij,jk->ik",
     "ij,kj->ik",

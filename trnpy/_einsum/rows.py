@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -68,8 +69,8 @@ def _problem(
         if dtype.kind in "iub" and (p.terms.bit_length() > SINGLE_SIGNIFICAND or not p.output):
             raise Unsupported(Reason.LAYOUT, f"sums of {p.terms} integers")
         # NumPy's float16 loop takes at least as long as that of integers: 0.5 and 0.8 GF/s,
-        # docs/products.md#integers.
-        cost = replace(cost, kind="integer", units=0.0)
+        # docs/products.md#integers. Beside its terms, an element of the result takes as long as a copy of 8 bytes.
+        cost = replace(cost, kind="integer", units=0.0, moved=cost.moved + 8.0 * math.prod(p.shape()))
         return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
     return Contraction(arrays, dtype, cost, plan=p, out=out, scalar=scalar, order=order, shape=shape)
 

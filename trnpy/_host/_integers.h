@@ -19,36 +19,44 @@ typedef struct {
 
 typedef void Product(const uint64_t *, const uint64_t *, uint64_t *, npy_intp, npy_intp, npy_intp, Line *);
 
-/* c (m, n) := a (m, k) b (k, n), all in C order; ``panel`` has room for TERMS lines. A macro, because GCC translates
-   vectors for the processor of the function in which they are written, before it makes ``target_clones``. */
+/* c (m, n) := a (m, k) b (k, n), all in C order; ``panel`` has room for TERMS lines: of as many columns of b as fit,
+   because c is written faster along its rows. A macro, because GCC translates vectors for the processor of the function
+   in which they are written, before it makes ``target_clones``. */
 #define PRODUCT(name, attribute)                                                                                     \
-    attribute static void name(const uint64_t *a, const uint64_t *b, uint64_t *c, npy_intp m, npy_intp k, npy_intp n, \
+    attribute static void name(const uint64_t *a, const uint64_t *b, uint64_t *c, npy_intp m, npy_intp k, npy_intp n,\
                                Line *panel)                                                                          \
     {                                                                                                                \
         for (npy_intp from = 0; from < k; from += TERMS) {                                                           \
-            npy_intp terms = k - from < TERMS ? k - from : TERMS;                                                    \
-            for (npy_intp column = 0; column < n; column += COLUMNS) {                                               \
-                size_t bytes = (n - column < COLUMNS ? n - column : COLUMNS) * sizeof(uint64_t);                     \
-                memset(panel, 0, terms * sizeof(Line));                                                              \
-                for (npy_intp l = 0; l < terms; l++)                                                                 \
-                    memcpy(panel + l, b + (from + l) * n + column, bytes);                                           \
+            npy_intp terms = k - from < TERMS ? k - from : TERMS, wide = TERMS / terms * COLUMNS;                    \
+            for (npy_intp first = 0; first < n; first += wide) {                                                     \
+                npy_intp end = n - first < wide ? n : first + wide;                                                  \
+                for (npy_intp column = first; column < end; column += COLUMNS) {                                     \
+                    size_t bytes = (n - column < COLUMNS ? n - column : COLUMNS) * sizeof(uint64_t);                 \
+                    Line *line = panel + (column - first) / COLUMNS * terms;                                         \
+                    memset(line, 0, terms * sizeof(Line));                                                           \
+                    for (npy_intp l = 0; l < terms; l++)                                                             \
+                        memcpy(line + l, b + (from + l) * n + column, bytes);                                        \
+                }                                                                                                    \
                 for (npy_intp row = 0; row < m; row += ROWS) {                                                       \
                     const uint64_t *lines[ROWS];                                                                     \
-                    Line sums[ROWS];                                                                                 \
-                    memset(sums, 0, sizeof(sums));                                                                   \
                     for (int r = 0; r < ROWS; r++)                                                                   \
                         lines[r] = a + (row + r < m ? row + r : m - 1) * k + from;                                   \
-                    for (npy_intp l = 0; l < terms; l++) {                                                           \
-                        ADD(sums[0], lines[0][l], panel[l]);                                                         \
-                        ADD(sums[1], lines[1][l], panel[l]);                                                         \
-                        ADD(sums[2], lines[2][l], panel[l]);                                                         \
-                        ADD(sums[3], lines[3][l], panel[l]);                                                         \
-                    }                                                                                                \
-                    for (int r = 0; r < ROWS && row + r < m; r++) {                                                  \
-                        uint64_t *to = c + (row + r) * n + column, found[COLUMNS];                                   \
-                        memcpy(found, &sums[r], sizeof(found));                                                      \
-                        for (npy_intp j = 0; j < COLUMNS && column + j < n; j++)                                     \
-                            to[j] = from ? to[j] + found[j] : found[j];                                              \
+                    for (npy_intp column = first; column < end; column += COLUMNS) {                                 \
+                        const Line *line = panel + (column - first) / COLUMNS * terms;                               \
+                        Line sums[ROWS];                                                                             \
+                        memset(sums, 0, sizeof(sums));                                                               \
+                        for (npy_intp l = 0; l < terms; l++) {                                                       \
+                            ADD(sums[0], lines[0][l], line[l]);                                                      \
+                            ADD(sums[1], lines[1][l], line[l]);                                                      \
+                            ADD(sums[2], lines[2][l], line[l]);                                                      \
+                            ADD(sums[3], lines[3][l], line[l]);                                                      \
+                        }                                                                                            \
+                        for (int r = 0; r < ROWS && row + r < m; r++) {                                              \
+                            uint64_t *to = c + (row + r) * n + column, found[COLUMNS];                               \
+                            memcpy(found, &sums[r], sizeof(found));                                                  \
+                            for (npy_intp j = 0; j < COLUMNS && column + j < n; j++)                                 \
+                                to[j] = from ? to[j] + found[j] : found[j];                                          \
+                        }                                                                                            \
                     }                                                                                                \
                 }                                                                                                    \
             }                                                                                                        \

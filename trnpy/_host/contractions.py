@@ -117,8 +117,8 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
-    if plain and 2 < len(arrays) == len(args) - 1 and _alike(args[0]) and all(a.flags.c_contiguous for a in arrays):
-        return c_einsum  # it reads a single line; a route would read it more often
+    if plain and len(arrays) == 3 == len(args) - 1 and _alike(args[0]) and all(a.flags.c_contiguous for a in arrays):
+        return c_einsum  # it has a loop for three operands that reads them once; a route would read them more often
     if {a.dtype.char for a in arrays} <= EXACT:  # of two operands only
         return len(arrays) == 2 and _without_blas(*arrays)
     return kwargs.get("optimize", False) is False

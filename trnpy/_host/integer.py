@@ -29,10 +29,11 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k 
 # Seconds of a multiply-add of the compiled loop with AVX2; with AVX-512 a third, without both the double. NumPy's loop
 # takes 0.4 ns at 64 x 64 and 0.6 ns at 400 x 400 (AMD EPYC, 2026-11-28).
 TERM_S = 0.15e-9
-STORED_S, NARROWED_S = 0.8e-9, 1.8e-9  # seconds for an element of the result, and for one of fewer than 64 bits
+STORED_S, NARROWED_S = 0.8e-9, 1.1e-9  # seconds for an element of the result, and for one of fewer than 64 bits
 COMPILED_LEAST = volume(25_000)  # multiply-adds, 10 us of NumPy's loop, from which the compiled loop is called
 MATRIX_LEAST = 8**3  # multiply-adds of each matrix of a stack up to which its overhead is larger than NumPy's
 UNREAD = volume(64**3)  # multiply-adds up to which it is faster than reading the operands for their largest elements
+FEW = 32  # terms up to which it is faster than the conversions of a product in float64
 TURNED: Mapping[Any, bool] = {np.matmul: False, np.dot: False, np.inner: True}  # whether the second factor is turned
 
 SIGNIFICAND = 53  # of float64: integer sums below 2^53 are exact in any order
@@ -168,7 +169,7 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     if dtype.kind == "b":
         return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
     looped = in_c(product, a, b)
-    if looped and a.ndim == 2 and a.size * b.size <= UNREAD * k:
+    if looped and a.ndim == 2 and (k <= FEW or a.size * b.size <= UNREAD * k):
         return _in_c(product, a, b, dtype)
     largest = largest_sum(a, b, k)
     if largest < 2**SIGNIFICAND:
