@@ -365,3 +365,11 @@ def test_a_float32_product_with_a_number_that_is_not_finite_is_not_accepted(bad)
     c = product(a, b)
     c[2, 3] = bad
     assert not checksums.excess(a, b, c) <= 1
+
+
+def test_lengths_of_rows_hold_whatever_the_other_rows_hold():
+    """Squares of the first and the last row leave the range of float64."""
+    a = np.array([[3e-200, 4e-200], [3.0, -4.0], [3e200, 4e200], [0.0, 0.0]])
+    with np.errstate(all="ignore"):
+        found = checksums.lengths(a)
+    np.testing.assert_allclose(found, [5e-200, 5.0, 5e200, 0.0], rtol=4 * np.finfo(float).eps)

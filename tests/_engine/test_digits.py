@@ -216,6 +216,16 @@ def test_half_the_products_of_a_symmetric_one_give_all_of_it(words):
     np.testing.assert_array_equal(_digits.symmetrised(to_words(u)), to_words(v))
 
 
+@pytest.mark.parametrize("bits", [_digits.BITS, 4])
+@pytest.mark.parametrize("digits", [2, 5, 7, 9])
+def test_dry_runs_have_the_shapes_and_places_of_digits(digits, bits):
+    a = np.random.default_rng(0).standard_normal((6, 5))
+    for axis in (0, 1):
+        _, ((bytes_, dtype), places, (shift, _)) = _digits._linked(a, digits, axis, bits)
+        found = _digits.link_bytes(a, digits, axis, bits)
+        assert (bytes_, dtype, places, shift) == (found[0].shape, found[0].dtype, found[1], found[2].shape)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ["symmetry", "entries 1e+-8", "normal"])
 def test_parts_add_up_exactly_and_are_narrow(kind, axis):

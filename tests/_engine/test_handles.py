@@ -169,6 +169,23 @@ def test_triangular_systems(device, side, lower, trans, dtype):
         assert (np.abs(residual - wide(b)) <= n * U[dtype] * most).all()
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)])
+def test_triangular_systems_of_views(simulator, side, lower, turned):
+    """A view is its matrix on the device with the options of a kernel exchanged."""
+    n = 20
+    a, b = triangle(n), matrix((n, 9) if side == "left" else (9, n), seed=1)
+    left, right = (
+        simulator.put(x.T.copy()).T if view else simulator.put(x) for x, view in zip((a, b), turned, strict=True)
+    )
+    t = np.tril(a) if lower else np.triu(a)
+    for trans, op in {"N": t, "T": t.T}.items():
+        found = simulator.get(simulator.trsm(left, right, side=side, lower=lower, trans=trans, unit=False))
+        residual, most = product(op, found) if side == "left" else product(found, op)
+        assert (np.abs(residual - b) <= n * U["f4"] * most).all()
+
+
 def test_triangular_systems_in_float64_are_as_accurate_as_lapack(simulator):
     """Of docs/systems.md#triangular-systems: inverted diagonal blocks and certified products, 1.9 u; LAPACK 2.5 u."""
     a, b = triangle(300, "d"), matrix((300, 40), "d", 1)

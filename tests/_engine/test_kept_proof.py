@@ -142,3 +142,13 @@ def test_a_dry_run_counts_the_matrix_once_for_all_its_products():
     assert dict(tally.launches)["float64_matmul"] == 34
     columns = sum(width for width, _ in usual_products(8))  # of each operand and result, with two columns of weights
     assert proved == 2 * a.size + 2 * 2 * columns * len(a)  # A, and its transpose for estimates of norms
+
+
+def test_products_of_handles_are_added_to_what_is_given():
+    engine, shape = Proving(DeviceEngine(SimulatorRuntime(TRN2))), (20, 20)
+    a, b, c = (matrix(*shape, seed=seed) for seed in (1, 2, 3))
+    with trnpy.policy(force=True):
+        for operands in ((a, b, c), tuple(map(engine.put, (a, b, c)))):
+            found = engine.matmul(*operands[:2], alpha=2.0, beta=3.0, c=operands[2])
+            found = found if isinstance(found, np.ndarray) else engine.get(found)
+            np.testing.assert_allclose(found, 2 * a @ b + 3 * c, rtol=0, atol=1e-12)

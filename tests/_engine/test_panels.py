@@ -55,6 +55,18 @@ def test_values_are_those_of_the_product_as_one(m, order):
     assert threading.active_count() == 1 or not any(t.name == "trnpy beside" for t in threading.enumerate())
 
 
+def test_no_panels_are_sent_of_one_shape_too_many(monkeypatch):
+    """Each other shape compiles a kernel of its own, so a program has a limited number of them."""
+    monkeypatch.setattr("trnpy._engine.tuning.OWN", 1)
+    panelled, _ = engines()
+    with trnpy.policy(force=True):
+        for shape, launches in (((5 * TILE // 2, TILE, 2 * TILE), 3), ((2 * TILE, TILE, 3 * TILE), 1)):
+            a, b = operands(*shape)
+            before = panelled.counters.launches["float64_matmul"]
+            np.testing.assert_allclose(panelled.matmul(a, b), a @ b, rtol=0, atol=TILE * 2.0**-53 * 100)
+            assert panelled.counters.launches["float64_matmul"] - before == launches
+
+
 def test_rows_of_a_wide_range_are_certified_by_themselves():
     a, b = operands(2 * TILE)
     a[5] *= np.logspace(-6, 0, TILE)

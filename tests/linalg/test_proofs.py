@@ -1,5 +1,7 @@
 """Wrong eigenvalues, least squares and pseudo-inverses fail their checks; healthy ones of hard matrices pass."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy
@@ -174,3 +176,78 @@ def test_right_hand_sides_whose_combinations_cancel_are_no_false_alarm(shape, mo
     if shape[0] <= shape[1]:
         errors.append(least_squares.shortest_error(a, b, x, np.linalg.qr(a.T)[1]))
     assert max(errors) < 30 * np.finfo("f8").eps
+
+
+# --- Every check, of real and of complex results ----------------------------------------------------------------------
+
+ORDER = 40
+MODES = ("full", "economic")
+CHECKED = {
+    "eigh": lambda m: (m.hermitian,), "eigvalsh": lambda m: (m.hermitian,), "cholesky": lambda m: (m.positive,),
+    "eigh of a pair": lambda m: (m.hermitian, m.positive), "lu_factor": lambda m: (m.general,),
+    "eigh of type 2": lambda m: (m.hermitian, m.positive, {"type": 2}), "lu": lambda m: (m.general,),
+    "eigh of type 3": lambda m: (m.hermitian, m.positive, {"type": 3}), "svd": lambda m: (m.tall,),
+    "svd of few rows": lambda m: (m.wide,), "svdvals": lambda m: (m.tall,), "expm": lambda m: (m.general / 20,),
+    "solve": lambda m: (m.general, m.sides),
+    "solve with positive": lambda m: (m.positive, m.sides, {"assume_a": "pos"}),
+    "solve with hermitian": lambda m: (m.hermitian, m.sides, {"assume_a": "her"}), "inv": lambda m: (m.general,),
+    "solve with lower": lambda m: (m.triangle, m.sides, {"assume_a": "lower triangular"}),
+    "solve with one side": lambda m: (m.general, m.sides[:, 0]),
+    "inv of positive": lambda m: (m.positive, {"assume_a": "pos"}), "pinv": lambda m: (m.tall,),
+    "pinv of few rows": lambda m: (m.wide,), "pinvh": lambda m: (m.hermitian,), "polar": lambda m: (m.tall,),
+    "polar on the left": lambda m: (m.wide, {"side": "left"}), "sqrtm": lambda m: (m.positive,),
+    "lstsq": lambda m: (m.tall, m.long), "lstsq of few rows": lambda m: (m.wide, m.sides),
+    "lstsq of a square": lambda m: (m.general, m.sides),
+    "solve_triangular": lambda m: (m.triangle, m.sides, {"lower": True}), "matrix_power": lambda m: (m.general / 9, 3),
+    "solve_triangular of T": lambda m: (m.triangle, m.sides, {"lower": True, "trans": "T"}),
+    "solve_triangular of C": lambda m: (m.triangle, m.sides, {"lower": True, "trans": "C"}),
+    "cho_solve": lambda m: ((m.triangle, True), m.sides),
+    "cho_solve of upper": lambda m: ((m.triangle, False), m.sides),
+    "lu_solve": lambda m: (m.factored, m.sides), "lu_solve of T": lambda m: (m.factored, m.sides, {"trans": 1}),
+    "lu_solve of C": lambda m: (m.factored, m.sides, {"trans": 2}), "orth": lambda m: (m.tall,),
+    **{f"qr {mode}": lambda m, mode=mode: (m.tall, {"mode": mode}) for mode in MODES},
+    **{f"qr {mode} of few rows": lambda m, mode=mode: (m.wide, {"mode": mode}) for mode in MODES},
+}  # fmt: skip
+
+
+class Matrices:
+    def __init__(self, dtype):
+        rng = np.random.default_rng(0)
+        n = ORDER
+        a, b = rng.standard_normal((2, 2, 2 * n, n))
+        general, other = (x[0] + 1j * x[1] if dtype == "D" else x[0] for x in (a, b))
+        self.tall, self.wide, self.long, self.sides = general, other.conj().T[:, : 2 * n], other, other[:n, :5]
+        self.general = general[:n]
+        self.hermitian = self.general + self.general.conj().T
+        self.positive = self.general @ self.general.conj().T / n + np.eye(n)
+        self.triangle = self.general / (4 * np.sqrt(n)) + 2 * np.eye(n)
+        self.factored = scipy.linalg.lu_factor(self.general + 3 * np.eye(n))
+
+
+def wrong_results(result, by):
+    """``result`` with the largest element of one of its arrays changed by a share of it, for each of them."""
+    if isinstance(result, np.ndarray):
+        if result.dtype.kind in "fc" and result.size:
+            changed, largest = result.copy(), np.abs(result).argmax()
+            changed.flat[largest] += by * np.abs(changed.flat[largest])
+            yield changed
+    elif isinstance(result, (tuple, list)):
+        make = getattr(type(result), "_make", type(result))
+        for i, part in enumerate(result):
+            yield from (make([*result[:i], changed, *result[i + 1 :]]) for changed in wrong_results(part, by))
+    elif dataclasses.is_dataclass(result):
+        for field in dataclasses.fields(result):
+            for changed in wrong_results(getattr(result, field.name), by):
+                yield dataclasses.replace(result, **{field.name: changed})
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_result_passes_its_check_and_one_with_a_wrong_element_does_not(name, dtype):
+    *operands, options = (*CHECKED[name](Matrices(dtype)), {})
+    if operands and isinstance(operands[-1], dict):
+        options = operands.pop()
+    _, result, error = solved(name.partition(" ")[0], *operands, **options)
+    assert error(result) < 1
+    wrong = list(wrong_results(result, 1e-4))
+    assert wrong and all(not max(error(x) for _ in range(3)) <= 100 for x in wrong)
