@@ -38,12 +38,10 @@ PLAIN = frozenset(
 )  # leave the default driver and the whole spectrum
 
 
-def evd(problem: Any) -> Route | None:
+def evd(problem: Any) -> Route:
     """All eigenpairs of a real symmetric (n, n) by divide and conquer. MRRR, SciPy's default, is better if complex."""
     (a,), dtype = problem.arrays, problem.dtype
     n = len(a)
-    if dtype.kind == "c" or n < EVD_LEAST:
-        return None
 
     def run() -> Any:
         try:

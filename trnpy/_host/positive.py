@@ -66,11 +66,9 @@ def _promising(a: np.ndarray) -> bool:
     return _matrix_functions._mirrors(a, slice(0, 1)) and _matrix_functions._bounded(a[-LAST:, -LAST:])
 
 
-def route(name: str, a: np.ndarray, function: Function) -> Route | None:
-    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None if a is too small."""
+def route(name: str, a: np.ndarray, function: Function) -> Route:
+    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host."""
     spec, n, dtype = FUNCTIONS[name], a.shape[-1], guards.floating(a)
-    if n < spec.least:
-        return None
     cube = real(dtype) * a.size * n  # n^3 a matrix
     whole = a.ndim == 2
     kind = ("eigh evd" if dtype.kind == "f" else "eigh") if whole else "gufunc eigh"

@@ -471,8 +471,7 @@ class Array(Held):
         if wanted.count(-1) == 1 and (known := -_rules._product(wanted)) > 0 and size % known == 0:
             wanted = tuple([size // known if n == -1 else n for n in wanted])
         if _rules._product(wanted) != size or min(wanted, default=0) < 0:
-            np.reshape(_rules.outline(self), wanted)
-            raise ValueError(f"cannot reshape array of size {size} into shape {wanted}")
+            np.reshape(_rules.outline(self), wanted)  # raises NumPy's error
         self._settle()  # whether it is a view depends on the order of the elements in memory
         return self._part(reshaped, {"shape": wanted})
 
