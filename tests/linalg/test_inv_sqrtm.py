@@ -6,6 +6,9 @@ import pytest
 import trnpy.linalg
 from linalg.matrices import positive
 from linalg.rows import U, forced
+from trnpy._engine.engines import HostEngine
+from trnpy._report.reasons import Unsupported
+from trnpy.linalg import _inv_sqrtm
 
 
 @pytest.mark.parametrize("method", ["eigh", "newton-schulz"])
@@ -41,3 +44,16 @@ def test_inverse_square_roots_report_how_they_ended(method):
 def test_inverse_square_roots_say_what_came(bad):
     with pytest.raises(ValueError, match=r"expected one square matrix|infs or NaNs"):
         trnpy.linalg.inv_sqrtm(bad)
+
+
+def test_an_iteration_that_ends_too_early_says_that_it_has_not_converged(monkeypatch):
+    a = positive(20, "f8", 1e4)
+    _, how = _inv_sqrtm.inverse_square_root(a, HostEngine())
+    assert how.converged and how.steps > 3
+    monkeypatch.setattr(_inv_sqrtm, "MOST_STEPS", 3)
+    _, how = _inv_sqrtm.inverse_square_root(a, HostEngine())
+    assert not how.converged and how.residual > 1e-3
+    with pytest.raises(np.linalg.LinAlgError, match="no convergence in 2 steps"):
+        trnpy.linalg.inv_sqrtm(a, method="newton-schulz")
+    with pytest.raises(Unsupported, match="no convergence in 2 steps"):
+        trnpy.linalg.inv_sqrtm.__trnpy_op__.prepare(a, method="newton-schulz").run(HostEngine())

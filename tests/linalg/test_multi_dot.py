@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from doubles import RecordingEngine
 
+import trnpy.linalg
 from linalg.rows import forced
+from trnpy.linalg import _multi_dot
 from trnpy.linalg._multi_dot import order_of
 
 CHAINS = [((40, 5), (5, 60), (60, 3)), ((40,), (40, 60), (60, 7)), ((7, 40), (40, 9), (9,)), ((40,), (40, 9), (9,)),
@@ -70,3 +72,12 @@ def test_what_overflows_on_the_way_is_numpys():
     with pytest.warns(RuntimeWarning, match="overflow"):
         ours = forced("numpy.linalg.multi_dot", arrays, runs=False)
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("left, right", [(False, False), (False, True), (True, False), (True, True)])
+def test_a_vector_is_one_row_or_column_to_the_order(left, right, monkeypatch):
+    seen = []
+    monkeypatch.setattr(_multi_dot, "order_of", lambda extents: seen.append(extents) or order_of(extents))
+    operands = [*[np.ones(3)] * left, np.ones((3, 4)), np.ones((4, 5)), *[np.ones(5)] * right]
+    trnpy.linalg.multi_dot.__trnpy_op__.prepare(operands)
+    assert seen == [[*[1] * left, 3, 4, 5, *[1] * right]]

@@ -66,3 +66,14 @@ def test_passes_in_threads_are_as_accurate(family, dtype, monkeypatch):
     a = hermitian(family, 129, dtype)
     check(a, *forced(a))
     assert max(groups) > 1 and names and all(name.startswith("trnpy pass") for name in names)
+
+
+def test_small_clusters_may_be_close_and_nothing_beside_them():
+    """Five values, of which the second and the third are close."""
+    d, near = np.array([0.0, 1.0, 1.0, 2.0, 3.0]), 0.5
+    assert _refinement._separated(d, [slice(1, 3)], near) and not _refinement._separated(d, [], near)
+    for others in ([0.0, 1.0, 1.0, 1.1, 3.0], [0.9, 1.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0, 2.1]):
+        assert not _refinement._separated(np.array(others), [slice(1, 3)], near)
+    large = np.zeros(_refinement.SMALL_CLUSTER + 1)
+    assert _refinement._separated(large[1:], [slice(0, len(large) - 1)], near)
+    assert not _refinement._separated(large, [slice(0, len(large))], near)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import trnpy
 import trnpy.sparse.linalg as ours
+from trnpy._engine.engines import Refused
 from trnpy._report.reasons import Reason, Unsupported
-from trnpy.sparse import _matmul
+from trnpy.sparse import _device, _matmul
 from trnpy.sparse.linalg import _expm, _krylov
 
 LAYOUT, PARAM, DTYPE, VALUE = Reason.LAYOUT, Reason.PARAM, Reason.DTYPE, Reason.VALUE
@@ -106,3 +108,34 @@ def test_scales_of_a_singular_system_are_refused(scales, matrix, phrase):
     with pytest.raises(Unsupported, match=phrase) as why, np.errstate(all="ignore"):
         scales(matrix)
     assert why.value.reason is VALUE
+
+
+WHOLE = A.astype(int)
+ROW = sparse.coo_array(A[:1])
+HOST = [
+    (_matmul.prepare_multiply, (A, A), Reason.MEMORY_BOUND, "one operation for each element moved"),
+    (_matmul.prepare_matmul, (WHOLE, X.astype(int)), DTYPE, "dtypes int64 and int64 have no device path"),
+    (_matmul.prepare_matmul, (EMPTY, X), LAYOUT, "an operand is empty"),
+    (_matmul.prepare_matmul, (A, EMPTY), LAYOUT, "an operand is empty"),
+    (_matmul.prepare_matmul, (A, X[:, :0]), LAYOUT, "an operand is empty"),
+    (_matmul.prepare_matmul, (ROW, B), LAYOUT, "one row of COO times a vector"),
+    (_matmul.prepare_matmul, (A.tolil(), A), LAYOUT, "lil times csr"),
+    (_matmul.prepare_matmul, (A, A.todok()), LAYOUT, "csr times dok"),
+    (_matmul.prepare_matmul, (WHOLE, A), DTYPE, "int64 times float64: SciPy adds duplicates in the dtype that they"),
+    (_matmul.prepare_matmul, (A, WHOLE), DTYPE, "float64 times int64: SciPy adds duplicates in the dtype that they"),
+    (_matmul.prepare_matmul, (A, A), *_matmul.FORCED_ONLY),
+]
+
+
+@pytest.mark.parametrize("call", HOST, ids=lambda call: call[3])
+def test_a_problem_of_the_host_says_why(call):
+    prepare, operands, reason, phrase = call
+    with trnpy.policy(device="null"):
+        problem = prepare(*operands)
+    assert not problem.on_device and problem.refusal[0] is reason and phrase in problem.refusal[1]
+
+
+def test_sums_of_too_wide_a_range_are_refused():
+    assert _device.certified(1.0, 10) > 0
+    with pytest.raises(Refused, match="the exponent range inside its sums needs more than"):
+        _device.certified(2.0**-1000, 10)
