@@ -111,12 +111,11 @@ def mp2(machine: Hardware, digits: int, of: Orbitals = MEDIUM) -> tuple[Line, Co
     return Line(case, launches, seconds, busy(cost), len(trace.instructions), of.peers, results), cost
 
 
-def split(machine: Hardware, rows: int, columns: int, digits: int, width: int, turned: bool) -> float:
-    """Modelled seconds to make digits of a matrix whose words are on the device."""
-    places = tuple(range(digits - 1, -1, -1))
-    options = {"width": width, "places": places, "turned": turned}
-    operand = (Specification((rows, width * columns), np.uint8),)
-    return price(run(kernel("digits_split"), operand, options, mode="trace", target=machine.name).trace).device_s
+def split(machine: Hardware, rows: int, columns: int, digits: int) -> float:
+    """Modelled seconds to make digits of float64 numbers that are on the device, with a given scale for each row."""
+    operands = Specification((rows, 2 * columns), np.int32), Specification((rows, 1))
+    options = {"digits": digits}
+    return price(run(kernel("float64_digits"), operands, options, mode="trace", target=machine.name).trace).device_s
 
 
 @functools.cache
@@ -151,9 +150,9 @@ def screened(machine: Hardware) -> Line:
 def from_host(machine: Hardware, of: Orbitals, line: Line) -> str:
     """Modelled seconds of an energy from arrays of the host, and what takes them."""
     parts = {
-        "digits on the host at NumPy's speed": current_rates().step_s("split", SIZES[-1], of.elements),
-        "link": 4 * of.elements / machine.link_bytes_per_s,
-        "digits on the device": split(machine, of.occupied * of.virtual, of.auxiliary, DIGITS, 4, True),
+        "scales on the host": current_rates().step_s("largest entry", SIZES[-1], _pairs.SIZES_READ * of.elements),
+        "link": 8 * of.elements / machine.link_bytes_per_s,
+        "digits on the device": split(machine, of.occupied * of.virtual, of.auxiliary, DIGITS),
         f"{line.launches + 1} launches": (line.launches + 1) * machine.launch_s,
         "energies": line.seconds,
         "back": line.results / machine.unlink_bytes_per_s,

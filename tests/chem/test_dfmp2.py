@@ -1,5 +1,7 @@
 """DF-MP2: PySCF's energies to 1e-9 Hartree wherever products go, in any memory; the naive sums; plain errors."""
 
+import time
+
 import numpy as np
 import pytest
 from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
@@ -14,8 +16,8 @@ from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.native_products import CACHE_SHARE
 from trnpy._nki.simulated import SimulatorRuntime
-from trnpy.chem import dfmp2
-from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
+from trnpy.chem import _pairs, dfmp2
+from trnpy.chem._pairs import SPLIT_BYTES, _orbitals, most_pairs, sent_bytes, shape
 from trnpy.chem._rows import MEMORY
 from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy
 
@@ -241,7 +243,7 @@ def test_molecules_by_the_kernel_have_pyscf_s_energies(name):
     assert 0 < energy.uncertainty <= HARTREE
     spins = 2 if SYSTEMS[name][2] else 1
     # One for all pairs of a channel, and each spin's integrals are sent once.
-    assert launches == {"digits_split": spins, "mp2_energy": 3 if spins == 2 else 1}
+    assert launches == {"float64_digits": spins, "mp2_energy": 3 if spins == 2 else 1}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -270,7 +272,7 @@ def test_the_uncertainty_holds_whichever_pairs_are_drawn():
     energy, _ = simulated(arguments, accuracy=1.0)
     spins = dfmp2._spins(*arguments)
     error = abs(energy.total - dfmp2_energy(*arguments).total)
-    assert error < min(dfmp2._uncertainty(spins[0].b, spins, energy) for _ in range(100))
+    assert error < min(dfmp2._uncertainty(dfmp2._recompute(spins), spins, energy) for _ in range(100))
 
 
 class Changed(SimulatorRuntime):
@@ -302,13 +304,13 @@ def test_a_sum_that_is_doubled_on_the_way_to_the_host_is_noticed_in_every_call()
 def test_orbitals_that_do_not_fit_the_device_together_are_taken_in_blocks():
     arguments = random_spin(5, 19, 84, 0)
     energy, launches = simulated(arguments, accuracy=1.0)
-    assert launches == {"digits_split": 1, "mp2_energy": 1}
-    each = 32 * 128 * (2 * DIGITS + 8) * 2  # bytes of one orbital's padded integrals: words and digits, of both sides
-    # Blocks of two orbitals, which all stay on the device; and of one, of which one stays.
-    for orbitals, sends, blocks in ((2, 3, 6), (1, 11, 15)):
+    assert launches == {"float64_digits": 1, "mp2_energy": 1}
+    each = 32 * 128 * (2 * DIGITS + SPLIT_BYTES) * 2  # bytes of one orbital's padded integrals, of both sides
+    # Blocks of two orbitals, which all stay on the device; and of one, of which none stays.
+    for orbitals, sends, blocks in ((2, 3, 6), (1, 15, 15)):
         with policy(device_memory=orbitals * each / (1 - CACHE_SHARE)):
             again, launches = simulated(arguments, accuracy=1.0)
-        assert launches == {"digits_split": sends, "mp2_energy": blocks}  # each with itself, and those before
+        assert launches == {"float64_digits": sends, "mp2_energy": blocks}  # each with itself, and those before
         assert split(again) == pytest.approx(split(energy), rel=1e-9)
 
 
@@ -331,7 +333,7 @@ def test_integrals_that_no_launch_holds_are_taken_in_blocks_of_orbitals():
     expected, once = simulated(arguments)
     assert once["mp2_energy"] == 1
     columns = 32 * 128  # of virtuals and auxiliary functions, padded
-    two_orbitals = 2 * columns * word_bytes(DIGITS)
+    two_orbitals = 2 * columns * sent_bytes(DIGITS)
     energy, blocked = simulated(arguments, memory=two_orbitals)
     assert blocked["mp2_energy"] == 6  # of three blocks of orbitals the lower triangle
     np.testing.assert_allclose(energy.channels[0].direct, expected.channels[0].direct, rtol=1e-7)
@@ -410,6 +412,71 @@ def test_orbitals_beyond_the_range_of_a_factor_are_no_matter_for_the_kernel():
     energy, launches = simulated((b, occ, vir))
     assert "mp2_energy" not in launches
     assert split(energy) == pytest.approx(_dfmp2_naive(b, occ, vir), rel=1e-10)
+
+
+def test_integrals_that_the_device_does_not_split_are_split_by_the_host():
+    """Of more auxiliary functions than the kernel takes, or so small that their scale is near underflow."""
+    arguments = molecular(2, 3, 8200, 1)
+    energy, launches = simulated(arguments)
+    assert launches == {"digits_split": 1, "mp2_energy": 1}
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+    b, occ, vir = molecular(2, 10, 20, 2)
+    b[1] *= 2.0**-940
+    energy, launches = simulated((b, occ, vir))
+    assert launches == {"digits_split": 1, "mp2_energy": 1}
+    assert split(energy) == pytest.approx(_dfmp2_naive(b, occ, vir), rel=0, abs=HARTREE)
+
+
+def test_the_digits_of_the_device_are_those_of_the_host(monkeypatch):
+    """Bit for bit, but for ties, of which random numbers have none."""
+    b, occ, vir = molecular(4, 24, 60, 3)
+    b *= 10.0 ** np.array([0, -3, 2, -9])[:, np.newaxis, np.newaxis]
+    ours, launches = simulated((b, occ, vir), accuracy=1.0)
+    monkeypatch.setattr("trnpy.chem._pairs.float64_digits_reference.COLUMNS", 0)
+    hosts, others = simulated((b, occ, vir), accuracy=1.0)
+    assert launches["float64_digits"] and others["digits_split"]
+    np.testing.assert_array_equal(ours.channels[0].direct, hosts.channels[0].direct)
+    np.testing.assert_array_equal(ours.channels[0].exchange, hosts.channels[0].exchange)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_integrals_that_are_not_finite_are_the_hosts(bad):
+    b, occ, vir = molecular(3, 10, 20, 4)
+    b[1, 2, 3] = bad
+    with policy(device="simulator", force=True), trace() as decisions, np.errstate(all="ignore"):
+        found = dfmp2_energy(b, occ, vir)
+    assert decisions[0].reason is Reason.VALUE and not decisions[0].launches and not np.isfinite(found.total)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-170, 1e200, 1e-300])
+def test_sizes_of_integrals_at_any_scale(scale):
+    b = random_spin(3, 40, 50, 6)[0] * scale
+    b[1] = 0
+    largest, squares = _pairs._sizes(b)
+    np.testing.assert_array_equal(largest, np.abs(b).max(axis=(1, 2)))
+    expected = np.square(b / np.where(largest > 0, largest, 1)[:, None, None]).sum(axis=2).max(axis=1)
+    np.testing.assert_allclose(squares, expected, rtol=100 * np.finfo("f8").eps)
+
+
+def test_sampled_pairs_are_recomputed_while_the_device_computes(monkeypatch):
+    """They are drawn before any launch, so that no result decides which pairs are compared."""
+    order, recompute, fused = [], dfmp2._recompute, dfmp2._fused
+
+    def recomputed(spins):
+        order.append("pairs")
+        return recompute(spins)
+
+    def launched(*arguments):
+        while not order:
+            time.sleep(1e-3)
+        order.append("launches")
+        return fused(*arguments)
+
+    monkeypatch.setattr(dfmp2, "_recompute", recomputed)
+    monkeypatch.setattr(dfmp2, "_fused", launched)
+    monkeypatch.setattr(SimulatorRuntime, "parallel", True)
+    energy, launches = simulated(molecular(3, 10, 20, 8))
+    assert order == ["pairs", "launches"] and launches["mp2_energy"] == 1 and energy.uncertainty > 0
 
 
 def test_single_precision_by_name_is_the_kernel_s_too():

@@ -81,7 +81,7 @@ def test_the_digits_of_a_rank_s_own_orbitals_stay_on_its_core(tmp_path, monkeypa
 
     class Counted(SimulatorRuntime):
         def run(self, name, *operands, **parameters):
-            sent[threading.current_thread().name] += name == "digits_split"
+            sent[threading.current_thread().name] += name == "float64_digits"
             return super().run(name, *operands, **parameters)
 
     ours = dist.threads(4, program, tmp_path, (8,), 10**7, Counted)
@@ -98,7 +98,7 @@ def test_orbitals_that_a_core_has_make_a_visit_faster():
         b[0].flags.writeable = False
         with trnpy.resident(b[0]):
             later = trnpy.explain(dfmp2_pairs, b, energies, (2.0, -1.0), total=16290).device_s
-        assert later < 0.7 * first
+        assert later < 0.8 * first
 
 
 def test_a_core_that_errs_is_found_and_the_host_forms_its_pairs(tmp_path):

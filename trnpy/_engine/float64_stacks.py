@@ -131,10 +131,10 @@ def _sent(device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[i
 
 def _link_price(x: np.ndarray, padded: tuple[int, int, int]) -> tuple[float, tuple[Any, ...]]:
     copied = x.shape != padded or not x.flags.c_contiguous
-    return (2.0 * x.nbytes if copied else 0.0), (((padded[0] * padded[1], 2 * padded[2]), _single.INT32),)
+    return (3.0 * x.nbytes if copied else 0.0), (((padded[0] * padded[1], 2 * padded[2]), _single.INT32),)
 
 
-@priced("", _link_price)
+@priced("copy", _link_price)
 def _link_words(x: np.ndarray, padded: tuple[int, int, int]) -> np.ndarray:
     """The words of float64 numbers, lower ones first, padded with zeros: int32 (B rows, 2 columns)."""
     stack = _padded(x, padded, 0)
@@ -158,7 +158,7 @@ def _rounded(
     return _unpadded(found.reshape(count, m, n), shape)
 
 
-@priced("", lambda c, shape: (0.0 if c.shape == shape else 2.0 * 8 * math.prod(shape), ((shape, c.dtype),)))
+@priced("copy", lambda c, shape: (0.0 if c.shape == shape else 3.0 * 8 * math.prod(shape), ((shape, c.dtype),)))
 def _unpadded(c: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """A stack without its padding, which the result does not keep in memory."""
     return c if c.shape == shape else c[: shape[0], : shape[1], : shape[2]].copy()

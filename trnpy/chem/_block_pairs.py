@@ -23,6 +23,7 @@ from trnpy.chem.dfmp2 import (
     SAMPLES,
     PairEnergies,
     Spin,
+    _energies,
     _errors,
     _sum_pairs,
 )
@@ -108,7 +109,8 @@ def _sampled(
     """Errors of the weighted energies of a few random pairs; ``b`` are the integrals of one block."""
     pairs = np.argwhere(~np.isnan(energies[0]))
     exchange = energies[1] if weights[1] else None
-    return np.asarray(_errors(blocks[0], blocks[-1], energies[0], exchange, pairs, samples) @ weights)
+    chosen, right = _energies(blocks[0], blocks[-1], pairs, samples, exchange is not None)
+    return np.asarray(_errors(chosen, right, energies[0], exchange) @ weights)
 
 
 def _prepare(

@@ -18,6 +18,7 @@ import numpy as np
 
 from nkisim.hardware import Hardware
 from trnpy._base.records import record
+from trnpy._engine import float64_products
 from trnpy._engine.abstract_arrays import priced, usual
 from trnpy._engine.at_once import each
 from trnpy._engine.engines import Engine, Held
@@ -31,6 +32,7 @@ from trnpy._nki.kernels.chem.mp2_energy_reference import (
     groups_of,
     operations,
 )  # fmt: skip
+from trnpy._nki.kernels.products import float64_digits_reference
 from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
 from trnpy.chem._progress import track
 
@@ -40,8 +42,11 @@ GRAIN = 16  # blocks have a multiple of this many virtual orbitals, so that few 
 LONGEST_SPAN = 448  # virtuals in a block: twice the digits of two blocks with 1024 auxiliary functions fit in SBUF
 GRID_BITS = 16  # of the leading part of a gap: its product with an integer of 8 bits is exact in float32
 STEPS = 64  # shape buckets of pairs in each octave: at most 3 % of a launch is padding
+SPLIT_BYTES = 8 + 8 + 2  # of an integral that becomes digits: its words, those of its integer, and its magnitude
 CACHED = 1 << 15  # integrals converted at a time: they and their integers stay in the second-level cache
 WIDEST_SHIFT = 1000  # largest binary exponent that one scale factor removes
+SQUARABLE = 1e100  # sums of squares of numbers up to it, and of numbers down to its inverse, are normal
+SIZES_READ = 1.25  # times the time for the largest entry, because the same pass adds up squares (EPYC, one thread)
 LARGEST_H = 7  # bits and a sign of the leading part of an integral
 CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions in SBUF at once, in two buffers; the largest that fits
 
@@ -183,10 +188,11 @@ def shared(engine: Engine, plans: Sequence[Plan]) -> Cores:
     columns = [plan.cut.right * plan.cut.span for plan in plans]
     spins = {(id(plan.right), n): len(plan.right.occ) * n for plan, n in zip(plans, columns, strict=True)}
     block = max(plan.sizes[1] * n for plan, n in zip(plans, columns, strict=True)) * naux
-    blocks, once, item = sum(len(plan.blocks) for plan in plans), sum(spins.values()) * naux, word_bytes(digits)
+    blocks, once, item = sum(len(plan.blocks) for plan in plans), sum(spins.values()) * naux, sent_bytes(digits)
     kept = 4 if digits == 1 else 2 * digits  # bytes of an element on the device; ``item`` in a transfer
-    fits = once * kept + block * item <= engine.room
-    room = once if fits else max(engine.room - 2 * block * (kept + item), 0) / kept
+    while_split = item if digits == 1 else SPLIT_BYTES
+    fits = once * kept + block * while_split <= engine.room
+    room = once if fits else max(engine.room - 2 * block * (kept + while_split), 0) / kept
     # Each block of pairs needs about one more block of orbitals, which is sent again if it is not kept.
     sent = item * (once + max(blocks * block - once, 0) * (1 - min(room / once, 1)))
     flops, form = sum(plan.flops for plan in plans), "float32" if digits == 1 else "bfloat16"
@@ -240,17 +246,22 @@ def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def word_bytes(digits: int) -> int:
-    """Bytes of an integral in a host-device transfer, and in the host's workspace."""
+    """Bytes of an integral that the host splits."""
     return 4 if digits <= 4 else 8
+
+
+def sent_bytes(digits: int) -> int:
+    """Bytes of an integral in a host-device transfer, and in the host's workspace."""
+    return 4 if digits == 1 else 8
 
 
 def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: float) -> int:
     """The number of occupied orbitals in one block; Unfit if not even one fits."""
-    orbital = columns * padded(spin)
+    orbital, copied = columns * padded(spin), digits == 1 or spin.b.shape[1:] != (columns, padded(spin))
     size = min(
-        int(memory // (word_bytes(digits) * orbital)),
+        int(memory // (sent_bytes(digits) * orbital)) if copied else len(spin.occ),
         LARGEST // (max(digits, 8) * orbital),
-        int(room // (orbital * (2 * digits + 8) * 2)),  # digits of two blocks, and the words that they are made of
+        int(room // (orbital * (2 * digits + SPLIT_BYTES) * 2)),  # of two blocks
         len(spin.occ),
     )
     if size < 1:
@@ -285,74 +296,105 @@ def _columns(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> 
 def _sent(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
     """Send the integrals of some orbitals to each core, each orbital with one exponent.
 
-    V is in units of the highest group of digits.
+    V is in units of the highest group of digits. float64 is sent unchanged, and each core makes its digits, unless
+    numbers are too small or naux too large for the kernel.
     """
     deep = -(-b.shape[2] // TILE) * TILE
-    largest = _largest(b)
+    largest, squares = _sizes(b)
+    if not usual(np.isfinite(squares).all(), True):
+        raise Unfit("integrals are not finite")
     top = 1.0 if digits == 1 else 127.0 * (BASE**digits - 1) / (BASE - 1)
     limit, exponent = math.frexp(top * (1 - 2.0**-50))
     fraction, own = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = exponent - own - (fraction > limit)
     if usual(np.abs(shift).max() >= WIDEST_SHIFT, False):
         raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
+    scale = np.exp2(shift)
+    norm = usual((squares * np.square(largest * scale)).max(), 1.0)
+    tops = float64_products.shift_of(digits, shift)  # shift_of is its own inverse
     if digits == 1:
-        numbers, norm = _numbers(b, np.exp2(shift), wide, deep)
+        numbers = _numbers(b, scale, wide, deep)
         columns = each(cores, lambda core, _: core.hold(numbers))
+    elif deep <= float64_digits_reference.COLUMNS and usual(tops.min() >= float64_digits_reference.FAINTEST, True):
+        words, rows = _words(b, wide, deep), (tops[:, np.newaxis] + np.zeros(wide)).reshape(-1, 1).astype(np.float32)
+        columns = each(cores, lambda core, _: core.kernel("float64_digits", words, rows, digits=digits)[0])
     else:
-        raw, norm = _digits(b, np.exp2(shift), digits, wide, deep)
+        raw = _digits(b, scale, digits, wide, deep)
         places = tuple(range(digits - 1, -1, -1))
         split = {"width": word_bytes(digits), "places": places, "turned": True}
         columns = each(cores, lambda core, _: core.kernel("digits_split", raw, **split))
     unit = BASE ** (1 - digits)
-    return columns, shift - round(math.log2(1 / unit)), norm * unit * unit
+    return columns, shift - round(math.log2(1 / unit)), float(norm) * unit * unit
+
+
+def _strips(b: np.ndarray) -> Iterator[tuple[int, slice]]:
+    """(i, virtuals) of blocks that stay in a cache."""
+    rows = max(1, CACHED // b.shape[2])
+    for i in range(len(b)):
+        for start in range(0, b.shape[1], rows):
+            yield i, slice(start, min(start + rows, b.shape[1]))
 
 
 def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
     """(i, virtuals, scaled integrals) of blocks that stay in a cache. All blocks share one buffer."""
-    rows = max(1, CACHED // b.shape[2])
-    memory = np.empty((rows, b.shape[2]))
-    for i, factor in enumerate(factors):
-        for start in range(0, b.shape[1], rows):
-            part = b[i, start : start + rows]
-            yield i, slice(start, start + len(part)), np.multiply(part, factor, out=memory[: len(part)])
+    memory = np.empty((max(1, CACHED // b.shape[2]), b.shape[2]))
+    for i, virtuals in _strips(b):
+        part = b[i, virtuals]
+        yield i, virtuals, np.multiply(part, factors[i], out=memory[: len(part)])
 
 
-@priced("largest entry", lambda b: (b.size, (((len(b),), b.dtype),)))
-def _largest(b: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each orbital's integrals."""
-    return np.array([max(float(x.max()), -float(x.min())) for x in b])
+@priced("largest entry", lambda b: (SIZES_READ * b.size, (((len(b),), b.dtype), ((len(b),), b.dtype))))
+def _sizes(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each orbital, the largest magnitude, and the largest sum over L of squares, relative to its square."""
+    largest, squares = np.zeros((2, len(b)))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for i, virtuals in _strips(b):
+            part = b[i, virtuals]
+            largest[i] = np.maximum(largest[i], np.maximum(part.max(), -part.min()))  # NaN, too
+            squares[i] = np.maximum(squares[i], np.vecdot(part, part).max())
+        far = (largest > SQUARABLE) | (largest < 1 / SQUARABLE)
+        squares = squares / np.square(np.where(far, 1.0, largest))
+        for orbital in np.flatnonzero(far & (largest > 0)).tolist():
+            x = b[orbital] / largest[orbital]
+            squares[orbital] = np.vecdot(x, x).max()
+    return largest, squares
 
 
-def _largest_square(x: np.ndarray) -> float:
-    """The largest sum of squares of a row."""
-    return float(np.einsum("aL,aL->a", x, x).max())
-
-
-@priced("magnitudes", lambda b, _, wide, deep: (b.size, (((1, deep, len(b) * wide), np.dtype(np.float32)), 1.0)))
-def _numbers(b: np.ndarray, factors: np.ndarray, wide: int, deep: int) -> tuple[np.ndarray, float]:
-    """Integrals (1, naux, columns) in float32, and the square of the largest norm over L of (ia|L)."""
-    numbers, norm = np.zeros((deep, len(b), wide), np.float32), 0.0
+@priced("magnitudes", lambda b, _, wide, deep: (b.size, (((1, deep, len(b) * wide), np.dtype(np.float32)),)))
+def _numbers(b: np.ndarray, factors: np.ndarray, wide: int, deep: int) -> np.ndarray:
+    """Integrals (1, naux, columns) in float32."""
+    numbers = np.zeros((deep, len(b), wide), np.float32)
     for i, virtuals, x in _pieces(b, factors):
         numbers[: b.shape[2], i, virtuals] = x.T
-        norm = max(norm, _largest_square(x))
-    return numbers.reshape(1, deep, -1), norm
+    return numbers.reshape(1, deep, -1)
+
+
+@priced("copy", lambda b, wide, deep: (
+    0.0 if b.shape[1:] == (wide, deep) else 3.0 * b.nbytes, (((len(b) * wide, 2 * deep), np.dtype(np.int32)),)
+))  # fmt: skip
+def _words(b: np.ndarray, wide: int, deep: int) -> np.ndarray:
+    """The words of the integrals (columns, 2 naux), lower ones first, padded with zeros."""
+    padded = b
+    if b.shape[1:] != (wide, deep):
+        padded = np.zeros((len(b), wide, deep))
+        padded[:, : b.shape[1], : b.shape[2]] = b
+    return padded.reshape(-1, deep).view(np.int32)
 
 
 @priced("split", lambda b, _, digits, wide, deep: (
-    b.size, (((len(b) * wide, deep * word_bytes(digits)), np.dtype(np.uint8)), 1.0)
+    b.size, (((len(b) * wide, deep * word_bytes(digits)), np.dtype(np.uint8)),)
 ))  # fmt: skip
-def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int) -> tuple[np.ndarray, float]:
-    """Bytes (columns, naux word) of the digits of the integrals, and the square of their largest norm."""
+def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int) -> np.ndarray:
+    """Bytes (columns, naux word) of the digits of the integrals."""
     signed, word = (np.dtype(f"{kind}{word_bytes(digits)}") for kind in "iu")
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
-    words, norm = np.full((len(b), wide, deep), offset, word), 0.0
+    words = np.full((len(b), wide, deep), offset, word)
     integers = np.empty((max(1, CACHED // b.shape[2]), b.shape[2]), signed)
     for i, virtuals, x in _pieces(b, factors):
-        norm = max(norm, _largest_square(x))
         here = integers[: len(x)]
         np.copyto(here, np.rint(x, out=x), casting="unsafe")
         np.add(here.view(word), offset, out=words[i, virtuals, : b.shape[2]])
-    return words.reshape(-1, deep).view(np.uint8), norm
+    return words.reshape(-1, deep).view(np.uint8)
 
 
 def _launches(

@@ -5,7 +5,8 @@ Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997); the split by spin as in Gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,7 +15,8 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
-from trnpy._engine.abstract_arrays import priced, usual
+from trnpy._engine.abstract_arrays import StandIn, priced, usual
+from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
 from trnpy._settings.policy import current_policy
@@ -241,26 +243,30 @@ class PairEnergies(Problem):
         return tuple(Spin(b, *energies) for b, energies in zip(self.arrays, self.energies, strict=True))
 
     def run(self, engine: Engine) -> MP2Energy:
-        result = self._run(engine)
+        recomputed = functools.partial(_recomputing, self.arrays[0], self.spins(), engine.parallel)
         if current_policy().products == "matched":
-            return result
-        return replace(result, uncertainty=_uncertainty(self.arrays[0], self.spins(), result))
+            return self._run(engine, recomputed)
+        found = recomputed()
+        result = self._run(engine, recomputed)
+        return replace(result, uncertainty=_uncertainty(found(), self.spins(), result))
 
-    def _run(self, engine: Engine) -> MP2Energy:
+    def _run(self, engine: Engine, recomputed: Callable[[], Callable[[], list[Recomputed]]]) -> MP2Energy:
         spins, memory, with_t2 = self.spins(), self.memory, self.with_t2
-        guards.finite(*self.arrays, *(e for spin in self.energies for e in spin))
+        guards.finite(*(e for spin in self.energies for e in spin))
         form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
         if not with_t2 and (form == "float32" or (form == BY_DIGITS and self.accuracy >= FINEST)):
             digits = 1 if form == "float32" else DIGITS
+            found = None if digits == 1 else recomputed()  # while the device computes
             try:
                 result = _fused(engine, spins, memory, digits)
+                if found is None:
+                    return result
+                wrong = _uncertainty(found(), spins, result)
+                if usual(wrong <= self.accuracy, True):
+                    return replace(result, uncertainty=wrong)
             except _pairs.Unfit:  # matrix products have no limits of size or of orbital energies
-                return _energy(spins, memory, checked_product(engine), with_t2)
-            if digits == 1:
-                return result
-            wrong = _uncertainty(spins[0].b, spins, result)
-            if usual(wrong <= self.accuracy, True):
-                return replace(result, uncertainty=wrong)
+                pass
+        guards.finite(*self.arrays)
         return _energy(spins, memory, checked_product(engine), with_t2)
 
     def error(self, result: MP2Energy) -> float:
@@ -274,8 +280,8 @@ class PairEnergies(Problem):
         if result.uncertainty and current_policy().products == "matched":
             return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / self.accuracy)
         scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
-        worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(self.spins(), result))
-        return relative(worst, scale)
+        sampled = _differences(_recompute(self.spins()), result)
+        return relative(max(float(np.abs(errors).max()) for errors in sampled), scale)
 
 
 def _prepare(
@@ -311,35 +317,69 @@ def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) 
     return _total(tuple(Channel(*_pairs.energies(cores, plan), None) for plan in plans))
 
 
-def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
-    """Recompute a few random pairs of each channel: errors (pairs, 2) of direct and exchange energies."""
-    for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
-        pairs = np.argwhere(np.tri(*channel.direct.shape) if left is right else np.ones(channel.direct.shape))
-        yield _errors(left, right, channel.direct, channel.exchange, pairs), channel
+Recomputed = tuple[np.ndarray, np.ndarray]  # pairs (samples, 2), and their direct and exchange energies (samples, 2)
 
 
-def _errors(
-    left: Spin, right: Spin, direct: np.ndarray, exchange: np.ndarray | None, pairs: np.ndarray, samples: int = SAMPLES
-) -> np.ndarray:
-    """Recompute a random sample of ``pairs`` (n, 2): errors (samples, 2) of direct and exchange energies."""
+def _recompute(spins: tuple[Spin, ...]) -> list[Recomputed]:
+    """Energies of a few random pairs of each channel, on the host."""
+    found = []
+    for left, right in _pairings(spins):
+        shape = len(left.occ), len(right.occ)
+        found.append(_energies(left, right, np.argwhere(np.tri(*shape) if left is right else np.ones(shape))))
+    return found
+
+
+def _energies(left: Spin, right: Spin, pairs: np.ndarray, samples: int = SAMPLES, exchange: bool = True) -> Recomputed:
+    """A random sample of ``pairs`` (n, 2), and their energies."""
     chosen = np.random.default_rng().permutation(pairs)[:samples]
-    errors = np.zeros((len(chosen), 2))
-    for error, (i, j) in zip(errors, chosen, strict=True):
-        iajb = host_product(left.b[i], right.b[j].T)
-        t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
-        error[0] = direct[i, j] - np.vdot(iajb, t)
-        if exchange is not None:
-            error[1] = exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)
-    return errors
+    energies = np.zeros((len(chosen), 2))
+    with np.errstate(all="ignore"):  # integrals or denominators may be such that the device computes nothing
+        for energy, (i, j) in zip(energies, chosen, strict=True):
+            iajb = host_product(left.b[i], right.b[j].T)
+            t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
+            energy[0] = np.vdot(iajb, t)
+            if exchange and len(left.vir) == len(right.vir):
+                energy[1] = np.vdot(np.ascontiguousarray(iajb.T), t)
+    return chosen, energies
 
 
-@priced(
-    "matmul", lambda b, spins, *_: (4.0 * SAMPLES * len(_pairings(spins)) * b.shape[1] ** 2 * b.shape[2], (((), REAL),))
-)
-def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> float:
-    """The largest error of the total in Hartree, estimated from sampled pairs; ``b`` are integrals of one spin."""
+def _sample_price(b: np.ndarray, spins: tuple[Spin, ...]) -> tuple[float, tuple[Any, ...]]:
+    flops = (2.0 * b.shape[2] + ENERGY_FLOPS) * b.shape[1] ** 2 * SAMPLES * len(_pairings(spins))
+    return flops, (((), REAL),)
+
+
+def _recomputing(b: np.ndarray, spins: tuple[Spin, ...], parallel: bool) -> Callable[[], list[Recomputed]]:
+    """A function that returns ``_recompute(spins)``, from another thread if that is possible; ``b`` of one spin."""
+    if isinstance(b, StandIn):
+        return in_turn(lambda: _beside(b, spins))
+    return beside(lambda: _recompute(spins)) if parallel else lambda: _recompute(spins)
+
+
+@priced("beside matmul", _sample_price)
+def _beside(b: np.ndarray, spins: tuple[Spin, ...]) -> list[Recomputed]:
+    """``_recompute``, as a dry run counts it: while the device computes."""
+    return _recompute(spins)
+
+
+def _differences(recomputed: list[Recomputed], result: MP2Energy) -> Iterator[np.ndarray]:
+    """Errors (samples, 2) of the direct and exchange energies of each channel."""
+    for (pairs, energies), channel in zip(recomputed, result.channels, strict=True):
+        yield _errors(pairs, energies, channel.direct, channel.exchange)
+
+
+def _errors(pairs: np.ndarray, energies: np.ndarray, direct: np.ndarray, exchange: np.ndarray | None) -> np.ndarray:
+    """Errors (samples, 2) of direct and exchange energies, whose right values are ``energies``."""
+    i, j = pairs.T
+    crossed = energies[:, 1] if exchange is None else exchange[i, j]
+    return np.asarray(np.stack([direct[i, j], crossed], axis=1) - energies)
+
+
+@priced("", lambda recomputed, *_: (0.0, (((), REAL),)))
+def _uncertainty(recomputed: list[Recomputed], spins: tuple[Spin, ...], result: MP2Energy) -> float:
+    """The largest error of the total in Hartree, estimated from sampled pairs."""
     found = 0.0
-    for errors, channel in _sampled(spins, result):  # weights as in ``_total``
+    for errors, channel in zip(_differences(recomputed, result), result.channels, strict=True):
+        # weights as in ``_total``
         weights = (2.0, -1.0) if len(spins) == 1 else (1.0, 0.0) if channel.exchange is None else (0.5, -0.5)
         weighted = errors @ weights
         found += _extrapolated(len(weighted), float(weighted.sum()), float(weighted @ weighted), channel.direct.size)

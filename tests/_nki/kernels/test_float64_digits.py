@@ -97,6 +97,23 @@ def test_one_scale_for_a_whole_matrix(kind, by_rows):
         below_and_near(sizes, x, np.ldexp(np.abs(x), reference.ONE - int(top_of(x)[0, 0])), 2.0**-7)
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("rows", [2, 140, 300])
+def test_rows_with_given_scales(rows, by_rows):
+    """Digits as if each row were a matrix with one scale."""
+    x = family("rows of 400 decades", (rows, 50))
+    tops = np.concatenate([top_of(row) for row in x[:, np.newaxis]])
+    tops[1] += 3
+    for digits in (4, 7):
+        compare(x, by_rows, digits, (tops,))
+        found, sizes = reference.float64_digits(words_of(x), tops, by_rows, digits)
+        for i in range(0, rows, 37):
+            alone, size = reference.float64_digits(words_of(x[i : i + 1]), tops[i : i + 1], by_rows, digits)
+            here = found[:, :, i : i + 1] if by_rows else found[:, i : i + 1]
+            np.testing.assert_array_equal(here.view("u2"), alone.view("u2"))
+            np.testing.assert_array_equal(sizes[i : i + 1].view("u2"), size.view("u2"))
+
+
 def below_and_near(found, x, exact, loss):
     """Magnitudes: at most ``loss`` below the exact ones, or close below or above 2^-60, and zero only of zeros."""
     found, some = found.astype("f8"), exact > 2.0**-59

@@ -36,8 +36,9 @@ def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):
 
     x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
     by_rows, otherwise each column: sums run along it. The biased exponents of the scales, (R, 1) or (1, C), are those
-    of half of what the digits reach: of the largest number, or one more. With ``top``, (1, 1) float32, the exponent of
-    one scale for all numbers, nothing is measured, |x| is relative to 2^top, and there is no third result.
+    of half of what the digits reach: of the largest number, or one more. With ``top``, float32, the exponent of one
+    scale for all numbers, (1, 1), or of each row, (R, 1), nothing is measured, |x| is relative to 2^top, and there is
+    no third result.
     batch: x is a stack of matrices, one below the other. Each has its own scales of columns, (batch, C).
     """
     rows, columns = x.shape[0], x.shape[1] // 2
@@ -69,13 +70,21 @@ def _integers(x, top, by_rows, digits, batch, words, magnitudes, found):
         "x": x, "words": words, "magnitudes": magnitudes, "found": found,
         "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
         "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [], "wide": [], "chunk": 0,
-        "each": rows // batch,
+        "each": rows // batch, "tops": None,
     }  # fmt: skip
     chunks = (columns + WIDTH - 1) // WIDTH
     if top != None:  # noqa: E711
-        tops, offset = blocks.broadcast(scalar=top), nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-        _offset(offset=offset, tops=tops)
-        job["whole"] = (tops, offset)
+        if top.shape[0] == 1:
+            tops, offset = blocks.broadcast(scalar=top), nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+            _offset(offset=offset, tops=tops)
+            job["whole"] = (tops, offset)
+        else:
+            job["tops"] = top
+            for _ in range(blocks.HALVES):
+                narrow = []
+                for _ in range(2):
+                    narrow.append(nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf))
+                job["narrow"].append(narrow)
         _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
         return
     for _ in range(blocks.HALVES if by_rows else 0):
@@ -250,6 +259,10 @@ def _row_tile(job, at):
     tops, offset, inverse = None, None, 1.0
     if job["whole"] != None:  # noqa: E711
         tops, offset = job["whole"][0][0:rows, :], job["whole"][1][0:rows, :]
+    elif job["tops"] != None:  # noqa: E711
+        tops, offset = job["narrow"][job["set"]][0][0:rows, :], job["narrow"][job["set"]][1][0:rows, :]
+        nisa.dma_copy(dst=tops, src=blocks.view(x=job["tops"], at=at[2], pattern=[[1, rows], [1, 1]]))
+        _offset(offset=offset, tops=tops)
     elif by_columns == None:  # noqa: E711
         tops, offset, inverse = _row_tops(job=job, at=at, chunks=chunks)
     for index in range(chunks):

@@ -28,8 +28,8 @@ def check(x: np.ndarray, digits: int, top: np.ndarray | None = None, batch: int 
         raise ValueError(
             f"{x.shape[0]} rows of {batch} matrices: expected a whole number each, up to {STACKED} columns"
         )
-    if top is not None and (top.shape != (1, 1) or top.dtype != np.float32):
-        raise ValueError(f"exponent {top.dtype}{top.shape}: expected float32 (1, 1)")
+    if top is not None and (top.shape not in ((1, 1), (x.shape[0], 1)) or top.dtype != np.float32):
+        raise ValueError(f"exponent {top.dtype}{top.shape}: expected float32 (1, 1) or (rows, 1)")
     if x.dtype != np.int32 or x.ndim != 2 or x.size == 0 or x.shape[1] % 2 or x.shape[1] > 2 * COLUMNS:
         raise ValueError(f"{x.dtype}{x.shape}: expected int32 (rows, 2 columns), columns up to {COLUMNS}")
     if not FEWEST <= digits <= DIGITS or x.nbytes > LARGEST:
@@ -40,8 +40,8 @@ def check(x: np.ndarray, digits: int, top: np.ndarray | None = None, batch: int 
 def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):  # type: ignore[no-untyped-def]
     """Digits (s, C, R) or (s, R, C), magnitudes (R, C), exponents (R, 1) or (1, C) of the numbers with the words x.
 
-    Without exponents if that of all numbers is ``top``. batch: x is a stack of matrices, one below the other, each
-    with its own scales of columns, (batch, C).
+    Without exponents if that of all numbers, or of each row, is ``top``. batch: x is a stack of matrices, one below
+    the other, each with its own scales of columns, (batch, C).
     """
     check(x, digits, top, batch)
     if batch > 1 and not by_rows:
