@@ -70,3 +70,9 @@ def test_stand_ins_have_the_layout_of_arrays(n, order):
         assert mine.flags.c_contiguous == np.asarray(theirs).flags.c_contiguous
     assert np.shares_memory(real[1:].memory, real[:2].memory) and not np.shares_memory(real.memory, real.copy().memory)
     assert real[0].memory.ctypes.data + 2 * n == real[1].memory.ctypes.data
+
+
+def test_joined_shapes_are_tuples():
+    x, y = (new((2, n), np.float64, Count()) for n in (3, 4))
+    joined, stacked = np.concatenate([x, y], axis=1), np.stack([x, x], axis=-1)
+    assert (joined.shape, stacked.shape) == ((2, 7), (2, 3, 2)) and hash(joined.shape) and hash(stacked.shape)

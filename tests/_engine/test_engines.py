@@ -8,8 +8,10 @@ import pytest
 import trnpy
 from nkisim.hardware import TRN1, TRN2
 from trnpy._cli import probes
-from trnpy._engine.engines import HOST, DeviceEngine, HostEngine
+from trnpy._engine import device, engines
+from trnpy._engine.engines import HOST, DeviceEngine, HostEngine, Refused
 from trnpy._engine.precision import Facts
+from trnpy._engine.tuning import Tuning
 from trnpy._nki.simulated import SimulatorRuntime
 
 MAKES = {
@@ -172,3 +174,18 @@ def test_the_simulator_is_a_device_by_name():
     with trnpy.policy(device="simulator", machine="trn3", force=True), trnpy.trace() as log:
         close(trnpy.matmul(a, a), a, a)
     assert log[0].engine == "simulator" and log[0].machine == "trn3" and log[0].launches
+
+
+def test_the_module_has_no_name_but_its_own():
+    assert engines.DeviceEngine is device.DeviceEngine and not hasattr(engines, "OtherEngine")
+
+
+@pytest.mark.parametrize(
+    "fact, words",
+    [("integer_sums", "inexact integer sums on GpSimd"), ("blocks", "wrong transposes, register offsets")],
+)
+def test_an_engine_whose_blocks_are_wrong_refuses_all_products(fact, words):
+    e = DeviceEngine(SimulatorRuntime(TRN2), Tuning(), replace(Facts(), **{fact: False}))
+    for dtype in ("f4", "f8"):
+        with pytest.raises(Refused, match=words):
+            e.matmul(np.ones((3, 3), dtype), np.ones((3, 3), dtype))

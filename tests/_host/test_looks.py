@@ -40,3 +40,30 @@ def test_eigenpairs_of_another_byte_order_are_those_of_the_same_numbers():
     w, x = trnpy.linalg.eigh(a.astype(">f8"))
     np.testing.assert_allclose(w, scipy.linalg.eigvalsh(a), rtol=0, atol=N * np.finfo(float).eps * np.abs(w).max())
     assert np.abs(a @ x - x * w).max() <= N * np.finfo(float).eps * np.abs(w).max()
+
+
+@pytest.mark.parametrize("name, place", [("inv", 1), ("solve", 3)])
+def test_a_symmetric_matrix_that_scipy_would_overwrite_is_copied(name, place):
+    """In Fortran order, of which SciPy 1.17 overwrites an indefinite one and ends the process."""
+    look = host_entry(f"scipy.linalg.{name}").look
+    a = np.asfortranarray([[1.0, 2.0, 3.0], [2.0, -1.0, 2.0], [3.0, 2.0, 1.0]])
+    operands = (a,) if name == "inv" else (a, np.ones(3))
+    options = (*operands, *[False] * (place - len(operands)))
+    overwriting = look((*options, True), {})
+    assert callable(overwriting) and look(operands, {}) is False
+    np.testing.assert_allclose(overwriting(*options, True), getattr(scipy.linalg, name)(*operands), rtol=1e-14)
+    np.testing.assert_array_equal(a, a.T)  # as before the call
+    for other in (np.ascontiguousarray(a), np.asfortranarray(a + np.triu(a, 1))):
+        assert look((other, *options[1:], True), {}) is False
+
+
+@pytest.mark.parametrize("name", ["sgemm", "dgemm"])
+def test_only_large_products_of_a_matrix_with_its_transpose_are_rank_k_products(name):
+    look, dtype = host_entry(f"scipy.linalg.blas.{name}").look, "f4" if name == "sgemm" else "f8"
+    a, small = np.ones((400, 400), dtype), np.ones((4, 4), dtype)
+    assert look((1.0, a, a), {"trans_a": 1}) is True and look((1.0, a, a), {"trans_b": 1}) is True
+    for args, options in (
+        ((1.0, a, a), {}), ((1.0, a, a), {"trans_a": 1, "trans_b": 1}), ((1.0, small, small), {"trans_a": 1}),
+        ((1.0, a, a.copy()), {"trans_a": 1}), ((1.0, a), {"trans_a": 1}),
+    ):  # fmt: skip
+        assert look(args, options) is False

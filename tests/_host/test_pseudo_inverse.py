@@ -6,6 +6,7 @@ import scipy.linalg
 
 import trnpy.linalg
 from trnpy._call.dispatch import Reason
+from trnpy._host import positive, tridiagonal
 from trnpy._host.pseudo_inverse import LEAST
 
 BY_STEPS = 401
@@ -75,3 +76,13 @@ def test_errors_are_scipys(value):
     with trnpy.trace() as log:
         np.testing.assert_array_equal(trnpy.linalg.pinvh(np.zeros((LEAST, LEAST))), np.zeros((LEAST, LEAST)))
     assert log[0].reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_only_real_matrices_go_in_separate_steps(dtype, monkeypatch):
+    steps, eigh = [], tridiagonal.eigh
+    monkeypatch.setattr(tridiagonal, "eigh", lambda *args: steps.append(args) or eigh(*args))
+    monkeypatch.setattr(positive, "BY_STEPS", LEAST)
+    ours, theirs = run(hermitian(LEAST, dtype))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=LEAST * np.finfo(dtype).eps)
+    assert len(steps) == (dtype == "f8")

@@ -272,3 +272,15 @@ def test_infs_and_nans_are_seen_whatever_becomes_of_them_in_a_factorization(char
             assert not _matrix_functions._bounded(a)
             assert not _matrix_functions._bounded(np.stack([good, a, good]))
             assert not _matrix_functions._definite(a.copy(), np.float64(1.0))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_rows_mirror_columns_only_to_rounding_and_from_either_side(dtype):
+    a = np.eye(5, dtype=dtype) + 0.5
+    assert _matrix_functions._mirrors(a, slice(0, 1)) and _matrix_functions._mirrors(a, slice(0, 5))
+    for off in (1e-3, -1e-3):
+        a[0, 3] = 0.5 + off
+        assert not _matrix_functions._mirrors(a, slice(0, 1)) and not _matrix_functions._mirrors(a, slice(0, 5))
+        assert _matrix_functions._mirrors(a, slice(1, 5))
+    a[0, 3] = 0.5 * (1 + np.finfo(float).eps)
+    assert _matrix_functions._mirrors(a, slice(0, 1))
