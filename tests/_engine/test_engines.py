@@ -180,12 +180,13 @@ def test_the_module_has_no_name_but_its_own():
     assert engines.DeviceEngine is device.DeviceEngine and not hasattr(engines, "OtherEngine")
 
 
-@pytest.mark.parametrize(
-    "fact, words",
-    [("integer_sums", "inexact integer sums on GpSimd"), ("blocks", "wrong transposes, register offsets")],
-)
-def test_an_engine_whose_blocks_are_wrong_refuses_all_products(fact, words):
+WRONG = "wrong transposes, register offsets or loops"
+REFUSALS = {"integer_sums": "sums on GpSimd", "transposes": WRONG, "offsets": WRONG, "loops": WRONG}
+
+
+@pytest.mark.parametrize("fact", REFUSALS)
+def test_an_engine_whose_blocks_are_wrong_refuses_all_products(fact):
     e = DeviceEngine(SimulatorRuntime(TRN2), Tuning(), replace(Facts(), **{fact: False}))
     for dtype in ("f4", "f8"):
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(Refused, match=REFUSALS[fact]):
             e.matmul(np.ones((3, 3), dtype), np.ones((3, 3), dtype))
