@@ -10,6 +10,7 @@ from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _fitted
+from trnpy.chem._formats import format_of
 from trnpy.chem._rows import relative
 from trnpy.chem.jk import _build_jk_df_naive, build_jk_df
 
@@ -54,6 +55,35 @@ def test_integrals_stay_on_the_device_and_only_j_and_k_come_back(device, precisi
     half = 20 * 5 * len(LARGE) * words
     extremes = 10 * 1536 if precision == "matched" else 0  # 1.5 KiB a product
     assert read[2] <= results * words + extremes < half
+
+
+def test_integrals_whose_digits_do_not_fit_stay_as_they_were_sent(device):
+    """Their digits, 16 bytes an element, exceed the half of the memory that a call may use; the numbers do not."""
+    c = np.random.default_rng(0).standard_normal((20, 5))
+    expected, sent, digits = _build_jk_df_naive(LARGE, c @ c.T), [], []
+    for _ in range(3):
+        before = device.counters.bytes_in
+        with policy(force=True, fallback="raise", device_memory=2.2e6), trace() as decisions:
+            result = build_jk_df(LARGE, c @ c.T, orbitals=c)
+        sent.append(device.counters.bytes_in - before)
+        digits.append(dict(decisions[0].launches)["float64_digits"])
+        check(result, expected, 1e-12)
+    assert 8 * 20 * 20 * 90 < 8 * 32 * 32 * 90 <= sent[0] and sent[2] < sent[0] / 8
+    assert digits[2] == digits[0] > 1  # of the integrals and of the orbitals, in each call
+
+
+def test_the_layout_keeps_operands_if_these_fit_and_otherwise_numbers_if_those_fit(device):
+    form, element = format_of(device), 32 * 32 * 90  # of padded squares
+    assert form is not None
+
+    def found(nbytes):
+        with policy(device_memory=2 * nbytes):
+            return _fitted.layout(LARGE, [5], form, 1e8, device)
+
+    whole, squares = found(1e9), found(16 * element)
+    assert whole.pairs and whole.ready and squares.ready and not squares.pairs
+    assert not found(16 * element - 1).ready and not found(8 * element).pairs
+    assert found(8 * element - 1) is None
 
 
 @pytest.mark.parametrize("name", ["_exchange", "_coulomb"])

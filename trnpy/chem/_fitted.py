@@ -2,7 +2,8 @@
 
 The integrals B[L, m, n] of some auxiliary functions are sent as one matrix with rows (m, L) and columns n. Its product
 with the orbitals C has rows (m, L) and columns i. Its elements, in the same order, are also a matrix H with rows m and
-columns (L, i), and K is the sum of H H^T. J is d P P^T, where d are the densities and P has a row for each pair mn.
+columns (L, i), and K is the sum of H H^T. J is d P P^T, where d are the densities and P has a row for each pair mn. If
+the operands of these products exceed the device's memory, B stays as it was sent, and the host computes J.
 
 J and K are each checked as a whole, with two matrices that are computed from the integrals once: for weights x and y,
 x^T K y is the sum over mn of D[m, n] M[m, n], where M is the sum over L of (B_L x) (B_L y)^T, and likewise for J.
@@ -22,7 +23,7 @@ from trnpy._engine.proof.weights import weights
 from trnpy._engine.tuning import BLOCK
 from trnpy._nki.kernels.products import float64_matmul_reference, matmul_reference
 from trnpy.chem._ao2mo import unpacked
-from trnpy.chem._formats import DIGITS, GRAIN, Format, Operand, format_of, largest, padded
+from trnpy.chem._formats import DIGITS, GRAIN, Format, Operand, Sent, format_of, largest, padded
 from trnpy.chem._rows import REAL, STACK, norm, relative
 
 WORD_BYTES = 8  # of an integral in a host-device transfer
@@ -36,12 +37,13 @@ class Layout(NamedTuple):
     step: int  # auxiliary functions of one matrix of squares
     naux: int  # of one matrix of pairs
     pairs: int  # in one matrix; 0 if the device has no room for them, so the host computes J
+    ready: bool  # whether squares stay as operands, not only as sent: then each call splits them into digits
 
 
 class Integrals(NamedTuple):
     """The integrals as the device keeps them."""
 
-    squares: tuple[Operand, ...]  # rows (m, L), columns n
+    squares: tuple[Operand | Sent, ...]  # rows (m, L), columns n
     pairs: tuple[tuple[Operand, Operand], ...]  # rows mn, columns L; for sums over mn and over L
 
 
@@ -72,12 +74,12 @@ def layout(b: np.ndarray, widths: list[int], form: Format, memory: float, engine
     if most < 1 or max(wide, naux, many) > BLOCK:
         return None
     count = -(-naux // min(int(most), naux))  # matrices, of one size
-    found = Layout(wide, -(-naux // count), padded(naux), min(padded(npair), BLOCK))
+    found = Layout(wide, -(-naux // count), padded(naux), min(padded(npair), BLOCK), True)
     square, pair = form.bytes_of
-    squares = square * wide**2 * count * found.step
-    if squares + pair * found.naux * -(-npair // found.pairs) * found.pairs > engine.room:
-        found = found._replace(pairs=0)
-    return found if squares <= engine.room else None
+    squares = wide**2 * count * found.step
+    if square * squares + pair * found.naux * -(-npair // found.pairs) * found.pairs > engine.room:
+        found = found._replace(pairs=0, ready=square * squares <= engine.room)
+    return found if found.ready or form.sent_bytes * squares <= engine.room else None
 
 
 def _nao(b: np.ndarray) -> int:
@@ -107,12 +109,13 @@ def by_kernels(
     return Matrices(j, k, float(usual(_wrong(probes, densities, j, k), 0.0)))
 
 
-def _exchange(form: Format, squares: tuple[Operand, ...], orbitals: np.ndarray, cut: Layout) -> np.ndarray:
+def _exchange(form: Format, squares: tuple[Operand | Sent, ...], orbitals: np.ndarray, cut: Layout) -> np.ndarray:
     """K (padded) of one density."""
     c = np.zeros_like(orbitals, shape=(cut.nao, padded(orbitals.shape[1], GRAIN // 2)))
     c[: len(orbitals), : orbitals.shape[1]] = orbitals
     (right,) = form.put(c, largest(orbitals), True)
-    return form.added_squares(form.as_rows(form.product(x, right), cut.nao) for x in squares)
+    operands = (form.operand(x, False) if isinstance(x, Sent) else x for x in squares)
+    return form.added_squares(form.as_rows(form.product(x, right), cut.nao) for x in operands)
 
 
 def _coulomb(
@@ -146,12 +149,13 @@ def coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
 def _sent(b: np.ndarray, form: Format, cut: Layout) -> Integrals:
     """The integrals on the device, in both orders."""
     nao, scale = _nao(b), largest(b)
-    squares: list[Operand] = []
+    squares: list[Operand | Sent] = []
     for start in range(0, len(b), cut.step):
         stack = unpacked(b[start : start + cut.step])  # (L, m, n)
         square = np.zeros_like(stack, shape=(cut.nao, cut.step, cut.nao))
         square[:nao, : len(stack), :nao] = stack.swapaxes(0, 1)
-        squares += form.put(square.reshape(-1, cut.nao), scale, False)
+        rows = square.reshape(-1, cut.nao)
+        squares += form.put(rows, scale, False) if cut.ready else (form.send(rows, scale),)
     pairs, packed = [], _triangles(b) if cut.pairs else b
     for start in range(0, packed.shape[1], cut.pairs) if cut.pairs else ():
         some = packed[:, start : start + cut.pairs]
