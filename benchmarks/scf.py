@@ -44,7 +44,9 @@ MOLECULES = (  # with PySCF's own auxiliary functions
 )  # fmt: skip
 
 
-def cycles(molecule: Molecule, machine: Hardware, trusted: bool, early: int) -> tuple[float, float, str]:
+def cycles(
+    molecule: Molecule, machine: Hardware, trusted: bool, early: int, cores: int = 1
+) -> tuple[float, float, str]:
     """Seconds of the host alone and with the device, and where each cycle ran: host, float32 or matched."""
     nao, where, total_s, host_s, uses, kept = molecule.nao, "", 0.0, 0.0, 0, set()
     b = np.empty((molecule.naux, nao * (nao + 1) // 2))
@@ -53,7 +55,7 @@ def cycles(molecule: Molecule, machine: Hardware, trusted: bool, early: int) -> 
     work, again = work_of(problem), ((0, trusted),)
     assert work is not None
     for cycle in range(CYCLES):
-        policy = Policy(precision="fp32" if cycle < early else "matched")
+        policy = Policy(precision="fp32" if cycle < early else "matched", cores=cores)
         reuse = Reuse(again) if policy.precision in kept else Reuse((), again if uses else (), uses)
         decision = decide("J and K", problem, machine, policy, rates, 0.0, reuse, work)
         assert decision.host_s is not None and (decision.device_s is not None or not decision.on_device)
@@ -71,13 +73,15 @@ def cycles(molecule: Molecule, machine: Hardware, trusted: bool, early: int) -> 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scf", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
-    machine = MACHINES[parser.parse_args(argv).machine]
+    parser.add_argument("--cores", type=int, default=1, help="NeuronCores; used if one has no room for the integrals")
+    options = parser.parse_args(argv)
+    machine = MACHINES[options.machine]
     gate("tests/chem/test_jk.py")
     lines = []
     for molecule in MOLECULES:
         for trusted in (False, True):
             for early in (0, EARLY):
-                host_s, total_s, where = cycles(molecule, machine, trusted, early)
+                host_s, total_s, where = cycles(molecule, machine, trusted, early, options.cores)
                 lines.append(
                     (
                         molecule.name, "accelerate" if trusted else "as it is", "mixed" if early else "matched",
@@ -85,7 +89,7 @@ def main(argv: list[str]) -> int:
                     )
                 )  # fmt: skip
     print_table(
-        f"J and K of {CYCLES} cycles, one NeuronCore of a {machine.name}: host predicted, device modelled",
+        f"J and K of {CYCLES} cycles, {options.cores} NeuronCores of a {machine.name}: host predicted, device modelled",
         ("molecule", "program", "precision", "host s", "with device s", "gain", "cycles"), lines,
     )  # fmt: skip
     print("cycles: - on the host, f in float32, m matched. accelerate: integrals that need not be compared")

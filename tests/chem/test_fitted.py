@@ -5,9 +5,11 @@ import pytest
 
 from nkisim.hardware import TRN2
 from tests.chem.test_jk import NAO, PACKED, check, densities
-from trnpy import Reason, policy, trace
+from trnpy import Policy, Reason, policy, trace
+from trnpy._call.decisions import work_of
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
+from trnpy._engine.multicore import Cores
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _fitted
 from trnpy.chem._formats import format_of
@@ -70,6 +72,24 @@ def test_integrals_whose_digits_do_not_fit_stay_as_they_were_sent(device):
         check(result, expected, 1e-12)
     assert 8 * 20 * 20 * 90 < 8 * 32 * 32 * 90 <= sent[0] and sent[2] < sent[0] / 8
     assert digits[2] == digits[0] > 1  # of the integrals and of the orbitals, in each call
+
+
+def test_integrals_that_exceed_one_core_are_divided_over_two():
+    c = np.random.default_rng(0).standard_normal((20, 5))
+    dm, expected, sent = c @ c.T, _build_jk_df_naive(LARGE, c @ c.T), []
+    cores = [DeviceEngine(SimulatorRuntime(TRN2)) for _ in range(2)]
+    settings = {"force": True, "device_memory": 1e6}  # of each core, half of it for the integrals
+    for _ in range(3):
+        before = [core.counters.bytes_in for core in cores]
+        with engine(Cores(cores)), policy(fallback="raise", **settings), trace() as decisions:
+            result = build_jk_df(LARGE, dm, orbitals=c)
+        sent.append([core.counters.bytes_in - n for core, n in zip(cores, before, strict=True)])
+        check(result, expected, 1e-12)
+    assert all(first >= 8 * 32 * 32 * 45 and last < first / 8 for first, last in zip(sent[0], sent[2], strict=True))
+    work = work_of(build_jk_df.__trnpy_op__.prepare(LARGE, dm, orbitals=c))
+    assert dict(work.tally(TRN2, Policy(cores=2, **settings)).launches) == dict(decisions[0].launches)
+    alone = work.tally(TRN2, Policy(cores=1, **settings))  # not by these kernels
+    assert "words_matmul" in dict(decisions[0].launches) and "words_matmul" not in dict(alone.launches)
 
 
 def test_the_layout_keeps_operands_if_these_fit_and_otherwise_numbers_if_those_fit(device):

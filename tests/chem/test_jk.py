@@ -160,5 +160,7 @@ def test_cycles_of_an_scf_move_to_the_device_and_those_in_float32_where_float64_
     host_s, total_s, where = scf.cycles(large, TRN2, trusted=True, early=0)
     assert where == "--mmmmmmmmmm" and total_s * 1.5 < host_s  # digits do not fit, but the numbers stay
     assert scf.cycles(largest, TRN2, trusted=False, early=0)[2] == "-" * scf.CYCLES
+    host_s, total_s, where = scf.cycles(largest, TRN2, trusted=False, early=0, cores=2)
+    assert where == "--mmmmmmmmmm" and total_s * 1.5 < host_s  # half of them on each
     host_s, total_s, where = scf.cycles(largest, TRN2, trusted=False, early=scf.EARLY)
     assert where == "-fffff------" and total_s < host_s

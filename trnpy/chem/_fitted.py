@@ -3,7 +3,8 @@
 The integrals B[L, m, n] of some auxiliary functions are sent as one matrix with rows (m, L) and columns n. Its product
 with the orbitals C has rows (m, L) and columns i. Its elements, in the same order, are also a matrix H with rows m and
 columns (L, i), and K is the sum of H H^T. J is d P P^T, where d are the densities and P has a row for each pair mn. If
-the operands of these products exceed the device's memory, B stays as it was sent, and the host computes J.
+the operands of these products exceed the device's memory, B stays as it was sent, and the host computes J. If B exceeds
+it as well, several cores have auxiliary functions each, and their parts of J and K are added.
 
 J and K are each checked as a whole, with two matrices that are computed from the integrals once: for weights x and y,
 x^T K y is the sum over mn of D[m, n] M[m, n], where M is the sum over L of (B_L x) (B_L y)^T, and likewise for J.
@@ -11,13 +12,16 @@ x^T K y is the sum over mn of D[m, n] M[m, n], where M is the sum over L of (B_L
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
+from nkisim.hardware import FLOAT64_PASSES
 from trnpy._call import guards
 from trnpy._engine.abstract_arrays import priced, usual
-from trnpy._engine.engines import Engine
+from trnpy._engine.at_once import each
+from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import norms
 from trnpy._engine.proof.weights import weights
 from trnpy._engine.tuning import BLOCK
@@ -97,16 +101,40 @@ def by_kernels(
     form = format_of(engine)
     if form is None:
         return None
-    cut = layout(b, widths, form, memory, engine)
-    if cut is None:
+    name, sent = engine.format(REAL), 1.0 * form.sent_bytes * sum(widths) * _nao(b)
+    passes, name = (FLOAT64_PASSES, "bfloat16") if name == BY_DIGITS else (1, name)
+    flops = 4.0 * passes * sum(widths) * len(b) * _nao(b) ** 2
+    available = engine.shares(flops, name, 2 * len(widths), sent)
+    found = next((n for n in range(1, len(available) + 1) if layout(_part(b, 0, n), widths, form, memory, engine)), 0)
+    if not found:
         return None
-    probes, kept = engine.keep(b, ("fitted", *cut, form.bytes_of), lambda: (_probes(b), _sent(b, form, cut)))
     assert sets is not None
-    k = np.stack([_exchange(form, kept.squares, c, cut) for c in sets])[:, : _nao(b), : _nao(b)]
+
+    def work(core: Engine, n: int) -> tuple[np.ndarray | None, np.ndarray, Probes | None]:
+        """The contribution of the auxiliary functions of one core; J is None if the host computes it."""
+        mine, part = format_of(core), _part(b, n, found)
+        assert mine is not None
+        cut = layout(part, widths, mine, memory, core)
+        assert cut is not None
+        key = ("fitted", *cut, mine.bytes_of, n, found)
+        probes, kept = core.keep(b, key, lambda: (None if n else _probes(b), _sent(part, mine, cut)))
+        k = np.stack([_exchange(mine, kept.squares, c, cut) for c in sets])[:, : _nao(b), : _nao(b)]
+        return _coulomb(mine, kept.pairs, densities, cut) if with_j and kept.pairs else None, k, probes
+
+    parts = each(available[:found], work)
+    k, probes = functools.reduce(np.add, (k for _, k, _ in parts)), parts[0][2]
+    assert probes is not None
+    of_cores = [j for j, _, _ in parts if j is not None]
     j = None
     if with_j:
-        j = _coulomb(form, kept.pairs, densities, cut) if kept.pairs else coulomb(b, densities)
+        j = functools.reduce(np.add, of_cores) if len(of_cores) == found else coulomb(b, densities)
     return Matrices(j, k, float(usual(_wrong(probes, densities, j, k), 0.0)))
+
+
+def _part(b: np.ndarray, n: int, count: int) -> np.ndarray:
+    """The integrals of the auxiliary functions of core ``n`` of ``count``; the first has most."""
+    first, last = (-(-len(b) * at // count) for at in (n, n + 1))
+    return b[first:last]
 
 
 def _exchange(form: Format, squares: tuple[Operand | Sent, ...], orbitals: np.ndarray, cut: Layout) -> np.ndarray:
