@@ -15,7 +15,7 @@ FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno"]  # a check
 gate = Extension(
     "trnpy._call._gate",
     ["trnpy/_call/_gate.c"],
-    depends=["trnpy/_call/_kinds.h"],
+    depends=["trnpy/_call/_kinds.h", "trnpy/_call/_sparse.h"],
     include_dirs=[np.get_include()],
     optional=True,
 )

@@ -15,7 +15,7 @@ from patching import LARGE, A, pristine  # noqa: F401
 import trnpy
 from trnpy._call import gate
 from trnpy._call.decisions import Op
-from trnpy._call.gate import sizes
+from trnpy._call.fast_path import sizes
 from trnpy._cli import doctor
 from trnpy._patch import hook, patch
 from trnpy._report import ledger as ledgers
@@ -51,7 +51,7 @@ class Stand:
             monkeypatch.setattr(Settings, "ledger", None)
         self.count, self.tag, self.recorded, self.own = np.zeros(1, np.int64), None, recorded, None
         self.decided, self.passed = [], []
-        self.gate = gate.compiled.Gated(self.decides, self.direct, NOTHING, VARIABLES, OWNERS, False)
+        self.gate = gate.compiled.Gated(self.decides, self.direct, NOTHING, VARIABLES, OWNERS, False, False)
         self.gate._limit(10, 24, False)
         self.left, self.sample = 5, None
 
@@ -277,7 +277,7 @@ def test_what_a_function_calls_sees_no_patch_if_it_is_to_be_alone(monkeypatch):
     def direct(fails=0):
         return VARIABLES[0].get() is NOTHING, 1 // (1 - fails)
 
-    gated = gate.compiled.Gated(lambda *a: gated._settle(state()), direct, NOTHING, VARIABLES, OWNERS, True)
+    gated = gate.compiled.Gated(lambda *a: gated._settle(state()), direct, NOTHING, VARIABLES, OWNERS, True, False)
     gated._limit(10, 24, False)
     gated()
     assert gated() == (True, 1) and VARIABLES[0].get() is None
@@ -295,9 +295,9 @@ def test_what_is_wrong_inside_is_raised():
         with pytest.raises(TypeError, match="array of one int64"):
             stand.gate._let_pass(state(), sys._getframe(), None, count, 1, None)
     with pytest.raises(TypeError, match="4 variables and 5 attributes"):
-        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, (), OWNERS, False)
+        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, (), OWNERS, False, False)
     with pytest.raises(TypeError, match="must be type"):
-        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, VARIABLES, 5 * ((stand, "left"),), False)
+        gate.compiled.Gated(stand.decides, stand.direct, NOTHING, VARIABLES, 5 * ((stand, "left"),), False, False)
 
 
 @compiled
@@ -373,7 +373,7 @@ def test_calls_keep_no_references():
     def direct(a, order=""):
         return a
 
-    gated = gate.compiled.Gated(decides, direct, NOTHING, VARIABLES, OWNERS, False)
+    gated = gate.compiled.Gated(decides, direct, NOTHING, VARIABLES, OWNERS, False, False)
     gated._limit(10, 24, False)
     kept = [a, count, tag, gated, decides, direct, *state()]
 

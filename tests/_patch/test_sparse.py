@@ -11,9 +11,11 @@ import scipy.sparse.linalg
 from patching import pristine, routed  # noqa: F401
 
 import trnpy
+from trnpy._call import gate
 from trnpy._call.dispatch import Reason
 from trnpy._patch.hook import SMALL_PRODUCT
 
+compiled = pytest.mark.skipif(gate.compiled is None, reason="trnpy was installed without a C compiler")
 A = scipy.sparse.csr_array(scipy.sparse.diags_array([-np.ones(9), 4 * np.ones(10), -np.ones(9)], offsets=[-1, 0, 1]))
 B = scipy.sparse.csr_matrix(A)
 X = np.ones(10)
@@ -78,6 +80,78 @@ def test_products_of_sparse_matrices_with_few_stored_elements_are_small():
         a @ a
         b @ b
     assert [t.reason == Reason.SMALL for t in sorted(ledger.by_line(), key=lambda t: t.line)] == [True, False]
+
+
+def entered(monkeypatch):
+    """The rows of calls that run Python code of the hook."""
+    rows = []
+    way = gate._Door.way
+    monkeypatch.setattr(gate._Door, "way", lambda door, *args: rows.append(door.row) or way(door, *args))
+    return rows
+
+
+PRODUCTS = {
+    "@": lambda a, x: a @ x,
+    "dot": lambda a, x: a.dot(x),
+    "from the left": lambda a, x: x @ a,
+    "with itself": lambda a, x: a @ a,
+    "transposed": lambda a, x: a.T @ x,
+}
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "csr_matrix", "csc_matrix"])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("record", [False, True])
+def test_small_products_pass_the_compiled_gate_and_are_counted_by_line(kind, name, record, monkeypatch):
+    a, x, product = getattr(scipy.sparse, kind)(A), np.arange(10.0), PRODUCTS[name]
+    expected = product(a, x)
+    rows = entered(monkeypatch)
+    with trnpy.patched(), trnpy.profile() if record else contextlib.nullcontext() as ledger:
+        found = [product(a, x) for _ in range(400)]
+    assert len(rows) <= (30 if record else 2)
+    np.testing.assert_array_equal(*[m.toarray() if scipy.sparse.issparse(m) else m for m in (found[-1], expected)])
+    assert type(found[-1]) is type(expected)
+    if record:
+        assert [(t.op, t.calls) for t in ledger.by_line()] == [("scipy.sparse.matmul", 400)]
+
+
+@compiled
+def test_lines_of_products_are_told_apart_and_other_classes_are_decided(monkeypatch):
+    class Own(scipy.sparse.csr_array):
+        pass
+
+    own, rows = Own(A), entered(monkeypatch)
+    with trnpy.patched(), trnpy.profile() as ledger:
+        for _ in range(100):
+            A @ X
+            A @ X + (A @ X)
+        for _ in range(5):
+            own @ X
+    assert sorted(t.calls for t in ledger.by_line()) == [5, 100, 200]
+    assert rows[-5:] == 5 * ["scipy.sparse.matmul"]
+
+
+@pytest.mark.parametrize("operand", [np.ones(5), np.ones((10, 4, 2)), "no operand", object(), None, [1, 2]])
+def test_errors_of_small_products_are_scipys(operand):
+    with pytest.raises((ValueError, TypeError)) as theirs:
+        A @ operand
+    with trnpy.patched():
+        for _ in range(3):
+            with pytest.raises(type(theirs.value)) as ours:
+                A @ operand
+            assert str(ours.value) == str(theirs.value)
+
+
+@compiled
+def test_small_systems_and_eigenproblems_pass_the_compiled_gate(monkeypatch):
+    rows = entered(monkeypatch)
+    with trnpy.patched():
+        for _ in range(50):
+            scipy.sparse.linalg.cg(A, X, maxiter=3)
+            scipy.sparse.linalg.gmres(A, X, maxiter=1)
+            scipy.sparse.linalg.eigsh(A, 2)
+    assert 0 < len(rows) <= 9
 
 
 def test_the_device_path_takes_scipys_classes():

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <structmember.h>
 
+#include "_sparse.h"
 #include "_kinds.h"
 
 enum { OPERANDS = 5 };    /* calls with this many positional arguments or more do not count as small */
@@ -35,6 +36,7 @@ typedef struct {
     unsigned long turn; /* how often the state has changed */
     double elements, product;
     int blas; /* whether `product` does not limit the dtypes that BLAS multiplies */
+    int product_of_sparse; /* whether the function is SciPy's method for products of sparse matrices */
     int alone; /* whether the function's own calls of accelerated functions are neither routed nor recorded */
     Kind *kinds;
     Place *places, *end;
@@ -44,6 +46,10 @@ typedef struct {
 static int
 is_small(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
 {
+    if (self->product_of_sparse) {
+        double work = n == 2 ? multiply_adds(args[0], args[1]) : -1;
+        return 0 <= work && work < self->elements;
+    }
     Sizes sizes = {0, 1, self->blas};
     int fits = positional < OPERANDS;
     for (Py_ssize_t i = 0; fits && i < n; i++) {
@@ -151,7 +157,7 @@ passes(Gated *self, PyObject *const *args, Py_ssize_t positional, PyObject *kwna
         return Py_XNewRef(function);
     }
     int instruction;
-    PyObject *code = self->places == NULL ? NULL : caller(&instruction);
+    PyObject *code = self->places == NULL ? NULL : caller(&instruction, self->product_of_sparse ? operators : NULL);
     Place *place = code == NULL ? NULL : entry_of(self->places, code, instruction);
     if (place == NULL || place->turn != self->turn || place->tag != tag) {
         return NULL;
@@ -339,9 +345,9 @@ static PyObject *
 gated_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *decides, *direct, *nothing, *variables, *attributes;
-    int alone;
-    if (!PyArg_ParseTuple(args, "OOOO!O!p", &decides, &direct, &nothing, &PyTuple_Type, &variables, &PyTuple_Type,
-                          &attributes, &alone)) {
+    int alone, product_of_sparse;
+    if (!PyArg_ParseTuple(args, "OOOO!O!pp", &decides, &direct, &nothing, &PyTuple_Type, &variables, &PyTuple_Type,
+                          &attributes, &alone, &product_of_sparse)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(variables) != VARIABLES || PyTuple_GET_SIZE(attributes) != OWNERS) {
@@ -366,6 +372,10 @@ gated_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->nothing = Py_NewRef(nothing);
     self->elements = self->product = -1; /* no call is small until _limit() is called */
     self->alone = alone;
+    self->product_of_sparse = product_of_sparse;
+    if (product_of_sparse) {
+        type->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR; /* an instance in a class is called with the object */
+    }
     self->variables = Py_NewRef(variables);
     self->attributes = Py_NewRef(attributes);
     return (PyObject *)self;
@@ -442,7 +452,7 @@ static PyMemberDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Gated(decides, direct, nothing, variables, attributes, alone)\n--\n\n"
+    {Py_tp_doc, "Gated(decides, direct, nothing, variables, attributes, alone, product_of_sparse)\n--\n\n"
                 "A function that runs some of its calls without a decision."},
     {Py_tp_new, gated_new},
     {Py_tp_dealloc, gated_dealloc},
@@ -468,7 +478,7 @@ execute(PyObject *module)
     }
     Py_DECREF(time);
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
-    if (type == NULL) {
+    if (type == NULL || intern_names() < 0) {
         return -1;
     }
     int added = PyModule_AddType(module, (PyTypeObject *)type);
@@ -479,7 +489,7 @@ execute(PyObject *module)
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_gate", "The compiled part of calls.", 0, NULL, module_slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_gate", "The compiled part of calls.", 0, functions, module_slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC

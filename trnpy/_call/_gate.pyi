@@ -14,6 +14,7 @@ class Gated:
         variables: tuple[ContextVar[Any], ...],
         attributes: tuple[tuple[type, str], ...],
         alone: bool,
+        product_of_sparse: bool,
         /,
     ) -> Self: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -41,3 +42,5 @@ class Gated:
         sample: Callable[[float, float], object] | None,
         /,
     ) -> None: ...
+
+def sparse(classes: tuple[type, ...], variables: tuple[dict[str, Any], ...], /) -> None: ...

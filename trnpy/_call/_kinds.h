@@ -7,31 +7,51 @@
 #include <internal/pycore_frame.h>
 #endif
 
-/* The calling code object, borrowed, and the instruction in it; NULL if the caller is not Python code.
+/* The calling code object, borrowed, and the instruction in it, above code with global variables that are `passed`;
+   NULL if the caller is not Python code.
 
    PyEval_GetFrame() creates a frame object, which takes longer than all other steps together. */
 static PyObject *
-caller(int *instruction)
+caller(int *instruction, PyObject *passed)
 {
 #if FRAMES
     PyThreadState *thread = PyThreadState_Get();
 #if PY_VERSION_HEX < 0x030D0000
     struct _PyInterpreterFrame *frame = thread->cframe->current_frame;
-    PyObject *code = frame == NULL ? NULL : (PyObject *)frame->f_code;
 #else
     struct _PyInterpreterFrame *frame = thread->current_frame;
+#endif
+#if PY_VERSION_HEX < 0x030C0000
+    while (frame != NULL && is_in(passed, frame->f_globals)) {
+#else
+    while (frame != NULL && (frame->owner == FRAME_OWNED_BY_CSTACK || is_in(passed, frame->f_globals))) {
+#endif
+        frame = frame->previous;
+    }
+#if PY_VERSION_HEX < 0x030D0000
+    PyObject *code = frame == NULL ? NULL : (PyObject *)frame->f_code;
+#else
     PyObject *code = frame == NULL ? NULL : frame->f_executable;
 #endif
     *instruction = code == NULL ? -1 : _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
     return code;
 #else
-    PyFrameObject *frame = PyEval_GetFrame();
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef(PyEval_GetFrame());
+    while (frame != NULL) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        Py_DECREF(globals); /* the frame holds another reference */
+        if (!is_in(passed, globals)) {
+            break;
+        }
+        Py_SETREF(frame, PyFrame_GetBack(frame));
+    }
     if (frame == NULL) {
         return NULL;
     }
     PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     *instruction = PyFrame_GetLasti(frame);
-    Py_DECREF(code); /* the frame holds another reference */
+    Py_DECREF(code); /* the running frame holds others */
+    Py_DECREF(frame);
     return code;
 #endif
 }
@@ -123,8 +143,15 @@ add_sizes(Sizes *sizes, PyObject *a, double most, int depth)
         }
         return fits;
     }
-    return a == Py_None || PyLong_Check(a) || PyFloat_Check(a) || PyUnicode_Check(a) || PyComplex_Check(a) ||
-           PyArray_IsScalar(a, Number);
+    if (a == Py_None || PyLong_Check(a) || PyFloat_Check(a) || PyUnicode_Check(a) || PyComplex_Check(a) ||
+        PyArray_IsScalar(a, Number)) {
+        return 1;
+    }
+    double stored = stored_in(a);
+    sizes->elements += stored;
+    sizes->product *= stored > 1 ? stored : 1;
+    sizes->blas = 0;
+    return stored >= 0 && sizes->elements <= most;
 }
 
 typedef struct {

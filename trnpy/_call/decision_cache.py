@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trnpy._call.decisions import Op, decide, prepared, work_of
-from trnpy._call.gate import KINDS, Args, Kwargs, sizes
+from trnpy._call.fast_path import sizes
+from trnpy._call.gate import KINDS, Args, Kwargs
 from trnpy._engine.engines import at_rest
 from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates

@@ -1,4 +1,7 @@
-"""State that every call reads first. Hooks import no other part of ``_call`` until a call is recorded or not small."""
+"""State that every call reads first, and the sizes of its operands.
+
+Hooks import no other part of ``_call`` until a call is recorded or not small.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,20 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from trnpy._base import ranks_env
+from trnpy._settings.policy import Attention
 from trnpy._settings.tile import area, volume
 
 if TYPE_CHECKING:
     from trnpy._report.reasons import Decision
 
 BLAS = frozenset("fdFD")  # characters of the dtypes that NumPy multiplies with BLAS
+
+WALKED = 64  # members of lists that ``sizes`` looks at one by one
+NUMBERS = frozenset({int, float, complex})
+COMPRESSED = "scipy.sparse._csr", "scipy.sparse._csc"  # modules of its classes of CSR and CSC matrices
 
 
 class Limits(NamedTuple):
@@ -46,6 +56,35 @@ class Entered:
     """The loaders of rows by the ``id`` of a NumPy function that stays in place while its calls enter a hook."""
 
     rows: ClassVar[dict[int, Callable[[], Any]]] = {}
+
+
+def sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float, bool]:
+    """The sum and the product of the arrays' sizes, and whether all arrays have a dtype that BLAS multiplies.
+
+    Lists and tuples count with all they hold, CSR and CSC matrices of SciPy with their stored elements. The sizes are
+    infinite if there is an Array, anything by position that is no operand or option of these, or too long a list of
+    arrays.
+    """
+    elements, product, blas = 0, 1, True
+    given = [*args, *(a for a in kwargs.values() if isinstance(a, np.ndarray) or type(a) is Attention.array)]
+    for a in given:  # which grows by what lists hold
+        if type(a) is np.ndarray:
+            elements += a.size
+            product *= a.size or 1
+            blas = blas and a.dtype.char in BLAS
+        elif type(a) in (list, tuple):
+            elements += len(a)
+            if not NUMBERS.issuperset(map(type, a)):
+                if len(given) + len(a) > WALKED:
+                    return math.inf, math.inf, False
+                given += a
+        elif type(a).__module__ in COMPRESSED:
+            elements += a.data.size
+            product *= a.data.size or 1
+            blas = False
+        elif a is not None and not isinstance(a, (str, int, float, complex, np.number)):
+            return math.inf, math.inf, False
+    return elements, product, blas
 
 
 # Called here, because every program that computes loads this module; `import trnpy` alone should cost nothing.

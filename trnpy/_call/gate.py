@@ -23,7 +23,7 @@ import numpy as np
 
 from trnpy._base.conventions import OWN, uncounted
 from trnpy._call.cache_key import kind_of
-from trnpy._call.fast_path import BLAS, ENTERED, LIMITS, UNSEEN, Limits, _trace
+from trnpy._call.fast_path import COMPRESSED, ENTERED, LIMITS, UNSEEN, Limits, _trace, sizes
 from trnpy._report import ledger as _ledger
 from trnpy._report.small_calls import EXACT
 from trnpy._settings import policy as _policy
@@ -48,8 +48,7 @@ APPLYING = frozenset(
         "vectorize._vectorize_call_with_signature",
     }
 )
-WALKED = 64  # members of lists that ``sizes`` looks at one by one
-NUMBERS = frozenset({int, float, complex})
+OPERATORS = "scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"  # modules of its operators
 KINDS = 4096  # cache keys of one function, more than most programs have
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -164,11 +163,26 @@ def stand_in(
         shown = *attributes, (door.process, "activation" if patched is not None else "policy")
         alone = patched is not None and not row.startswith("numpy.")  # NumPy's functions do not call public names
         variables = door.own, _own, _override, _trace
-        made = cast(Any, gated).__new__(gated, call, door.original, door.nothing, variables, shown, alone)
+        if row.startswith("scipy.sparse."):
+            _sparse()
+        sparse = patched is not None and patched.judge is not None
+        made = cast(Any, gated).__new__(gated, call, door.original, door.nothing, variables, shown, alone, sparse)
         door.function = door.gate = made
         door.gate._limit(*door.limits)
     kind.__init__(made, original, load)
     return made
+
+
+@functools.cache
+def _sparse() -> None:
+    """Let the compiled gate know SciPy's classes of CSR and CSC matrices, and its operators."""
+    classes = [
+        x for name in COMPRESSED for x in vars(sys.modules[name]).values() if getattr(x, "__module__", "") == name
+    ]
+    compiled.sparse(
+        tuple([x for x in classes if isinstance(x, type)]),
+        tuple([vars(sys.modules[name]) for name in OPERATORS if name in sys.modules]),
+    )
 
 
 def _call(door: _Door) -> Callable[..., Any]:
@@ -231,6 +245,8 @@ class _Door:
             LIMITS.get(row, Limits(UNSEEN, math.inf if row.startswith("numpy.") else UNSEEN)) if late else NEVER
         )
         words = patched.limit if patched is not None else None
+        if words is not None:
+            self.limits = Limits(words[0])
         self.limit = (row, *(words or (int(self.limits.elements), "elements")))
         self.gate: Any = Kinds()
         self.refusing: set[Any] = set()  # cache keys of calls whose values a fast path has refused
@@ -241,6 +257,8 @@ class _Door:
         dispatch = importlib.import_module("trnpy._call.dispatch")
         self.op = op = self.load()
         self.decides = partial(dispatch.decides, op, self.function)
+        if self.patched is not None and self.patched.limit is not None:
+            return op
         self.limit = self.row, op.small, "elements"
         # Small calls of trnpy's own functions may run ``direct``.
         direct = self.patched is None and op.host is not None and op.host.direct is not None
@@ -275,9 +293,9 @@ class _Door:
 
     def known(self, state: State, args: Args, kwargs: Kwargs) -> tuple[Callable[..., Any], Decision | None] | None:
         """The function for a call that needs no decision, and the remembered decision unless the call is small."""
+        self.gate._settle(state)
         if self.patched is not None and self.patched.judge is not None:
             return (self.original, None) if self.patched.judge(*args) else None
-        self.gate._settle(state)
         elements, product, blas = sizes(args, kwargs)
         limits = self.limits
         fits = elements <= limits.elements and (product <= limits.product or (blas and limits.blas))
@@ -456,27 +474,3 @@ def is_excluded(here: Any, frame: FrameType | None) -> bool:
 def is_compiled() -> bool:
     """Whether there is a compiled gate."""
     return compiled is not None
-
-
-def sizes(args: Args, kwargs: Kwargs) -> tuple[float, float, bool]:
-    """The sum and the product of the arrays' sizes, and whether all arrays have a dtype that BLAS multiplies.
-
-    Lists and tuples count with all they hold. The sizes are infinite if there is an Array, anything by position that
-    is neither a plain array nor an option, or too long a list of those.
-    """
-    elements, product, blas = 0, 1, True
-    given = [*args, *(a for a in kwargs.values() if isinstance(a, np.ndarray) or type(a) is Attention.array)]
-    for a in given:  # which grows by what lists hold
-        if type(a) is np.ndarray:
-            elements += a.size
-            product *= a.size or 1
-            blas = blas and a.dtype.char in BLAS
-        elif type(a) in (list, tuple):
-            elements += len(a)
-            if not NUMBERS.issuperset(map(type, a)):
-                if len(given) + len(a) > WALKED:
-                    return math.inf, math.inf, False
-                given += a
-        elif a is not None and not isinstance(a, (str, int, float, complex, np.number)):
-            return math.inf, math.inf, False
-    return elements, product, blas

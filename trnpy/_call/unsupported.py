@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.fast_path import _trace
-from trnpy._call.gate import Way, sizes
+from trnpy._call.fast_path import _trace, sizes
+from trnpy._call.gate import Way
 from trnpy._call.namespace import settled
 from trnpy._report import ledger as _ledger
 from trnpy._report.no_path import BAND, NAMES, why

@@ -19,7 +19,7 @@ from trnpy._base.context_settings import Blocks
 from trnpy._base.conventions import OWN
 from trnpy._base.records import record
 from trnpy._call.fast_path import ENTERED, Entered
-from trnpy._call.gate import Face, Patched, gated, stand_in
+from trnpy._call.gate import OPERATORS, Face, Patched, gated, stand_in
 
 try:
     from trnpy._patch import _entry as compiled
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even through their public names
 # Rows whose original function is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call it.
 METHODS = {"scipy.sparse.matmul": ("scipy.sparse._base", "_spbase", "_matmul_dispatch")}
-OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # modules of the operators
 # Multiply-adds of a product that SciPy takes about 1 ms for. No device is faster, and there is no CPU fast path.
 SMALL_PRODUCT = 1_000_000
 
@@ -161,7 +160,11 @@ def _save(pickler: Any, hook: Hook) -> None:
         pickler.save_reduce(*reduced, obj=hook)
 
 
-HOOK = gated(Hook)
+class Method(Hook):
+    """The replacement of SciPy's method for products of sparse matrices."""
+
+
+HOOK, METHOD = gated(Hook), gated(Method)
 
 
 def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
@@ -169,14 +172,17 @@ def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
     method = name in METHODS
     more = (_small_product, (SMALL_PRODUCT, "multiply-adds"), _above_operators) if method else ()
     patched = Patched(name, own, ProcessActivation, NOTHING, *more)
-    hook: Any = stand_in(Hook, None if method else HOOK, original, load, row, patched, behind(name, original))
+    kinds = (Method, METHOD) if method else (Hook, HOOK)
+    hook: Any = stand_in(*kinds, original, load, row, patched, behind(name, original))
     module, _, attribute = name.rpartition(".")
     # SciPy's functions keep the module that defines them, because tools such as joblib use it in names.
     hook.__module__, hook.__name__ = getattr(original, "__module__", None) or module, attribute
     hook._name, hook.enters = name, enters(name, original)
-    # A function replaces a method, because SciPy's classes bind it like their own.
-    function = functools.update_wrapper(type(hook).__call__, original) if method else hook
-    hook.placed = original if hook.enters else function
+    # Without a C compiler a function replaces a method, because classes bind it like their own.
+    by_python = method and METHOD is None
+    hook.placed = (
+        original if hook.enters else functools.update_wrapper(type(hook).__call__, original) if by_python else hook
+    )
     _register(type(hook))
     return cast(Hook, hook)
 

@@ -21,7 +21,16 @@ from trnpy.sparse._matmul import NO_DEVICE, is_sparse, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _krylov
-from trnpy.sparse.linalg._operator_products import Product, Raised, delivered, dry_options, iterated, product_of, square
+from trnpy.sparse.linalg._operator_products import (
+    SMALL,
+    Product,
+    Raised,
+    delivered,
+    dry_options,
+    iterated,
+    product_of,
+    square,
+)
 
 # The number of iterations is not known before a solve, so cost estimates assume these. Laplacians of 40,000 unknowns
 # need 120 to 390 on the host (docs/sparse.md#sparse-solvers).
@@ -236,6 +245,6 @@ def prepare_gmres(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, small=SMALL),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, small=SMALL),
 )

@@ -20,7 +20,16 @@ from trnpy.sparse._matmul import NO_DEVICE, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _block_lanczos
-from trnpy.sparse.linalg._operator_products import Product, Raised, delivered, dry_options, iterated, product_of, square
+from trnpy.sparse.linalg._operator_products import (
+    SMALL,
+    Product,
+    Raised,
+    delivered,
+    dry_options,
+    iterated,
+    product_of,
+    square,
+)
 
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 
@@ -185,6 +194,6 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dtypes="fd"),
-    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, small=SMALL, dtypes="fd"),
+    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, small=SMALL),
 )
