@@ -30,7 +30,7 @@ from trnpy._nki.device import (
     torch_devices,
 )
 from trnpy._nki.guarded import typed
-from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
+from trnpy._nki.runtime import Buffer, CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
 from trnpy._nki.simulated import kernel
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it is what moves arrays to a Neuron device")
@@ -80,6 +80,31 @@ def test_arrays_come_back_as_they_went(dtype):
     square = r.get(r.part(buffer, slice(0, 2), slice(0, 2), (5, 5), unit=True))
     np.testing.assert_array_equal(np.diagonal(square)[2:].astype(float), 1)
     assert np.count_nonzero(square[2:]) == 3 and not square[:2, 2:].any()
+
+
+class Elsewhere:
+    """A tensor in another memory: its copy on the host is a new tensor."""
+
+    def __init__(self, tensor):
+        self.copied = tensor
+
+    def cpu(self):
+        return self.copied
+
+
+@pytest.mark.parametrize("dtype", ["f4", ml_dtypes.bfloat16], ids=str)
+def test_a_fetched_array_is_copied_once_and_is_the_callers(dtype):
+    """Torch's copy on the host is the result; on the host's processor there is none, so the array is copied."""
+    r, a = runtime(), np.arange(12).reshape(3, 4).astype(dtype)
+    buffer = r.put(a)
+    r.get(buffer)[:] = 0
+    np.testing.assert_array_equal(r.get(buffer), a)
+    tensor = buffer.value.clone()
+    found = r.get(Buffer(Elsewhere(tensor), a.shape, a.dtype))
+    np.testing.assert_array_equal(found, a)
+    assert (
+        found.dtype == a.dtype and found.flags.writeable and found.__array_interface__["data"][0] == tensor.data_ptr()
+    )
 
 
 def test_launches_are_synchronised_timed_and_counted():
