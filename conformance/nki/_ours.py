@@ -79,7 +79,11 @@ SPARSE = (
 )
 
 CASES: Mapping[str, tuple[Case, ...]] = {
-    "abs_bound": (_case(_digits(300, 260), _digits(260, 700), **TILES),),
+    "abs_bound": (
+        _case(_digits(300, 260), _digits(260, 700), **TILES),
+        _case(_digits(3 * 140, 130), _digits(3 * 130, 40), batch=3, **TILES),
+        _case(_digits(900 * 20, 16), _digits(900 * 16, 9), batch=900, **TILES),
+    ),
     "ao_to_mo": (
         _case((3 * 140, 140), (140, 30), (140, 20)),
         _case(
@@ -103,6 +107,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _case(_digits(7, 700, 200), _digits(7, 700, 530), m_tiles=1, k_tiles=1),
         _case(_digits(7, 700, 200), None, m_tiles=1, k_tiles=1, halved=True),
         _case(_digits(5, 300, 40), _digits(5, 300, 30), wrap=True, words=2, m_tiles=1, k_tiles=1, batch=3),
+        _case(_digits(7, 100, 3 * 140), _digits(7, 300, 30), m_tiles=1, k_tiles=1, batch=3, beside=True),
     ),
     "digits_split": (
         _case(((600, 4800), U1), width=8, places=SEVEN), _case(((600, 4800), U1), width=8, places=SEVEN, turned=True),
@@ -110,11 +115,14 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "exchange": (_case(_integers(1, 1000), group=(0,)),),
     "float64_digits": (
         _case(_integers(300, 1400), by_rows=True), _case(_integers(300, 1400), by_rows=False),
-        _case(_integers(130, 512), by_rows=False, digits=12),
+        _case(_integers(130, 512), by_rows=False, digits=12), _case(_integers(300, 512), (300, 1), digits=4),
+        _case(_integers(3 * 140, 300), by_rows=False, batch=3), _case(_integers(170 * 140, 80), by_rows=False, batch=170),
     ),
     "float64_round": (
         _case(_integers(3, 300, 700), (300, 1), (1, 700)), _case(_integers(4, 130, 600), (130, 1), (1, 600)),
         _case(_integers(2, 130, 600), (130, 1), (1, 600)),
+        _case(_integers(3, 3 * 140, 70), (3 * 140, 1), _digits(2, 3 * 70), batch=3),
+        _case(_integers(3, 600 * 30, 20), (600 * 30, 1), _digits(2, 600 * 20), batch=600),
     ),
     "gmres_steps": (
         _case(*OPERATOR, VECTOR, SCALAR, most=4), _case(*OPERATOR, VECTOR, SCALAR, *OPERATOR, most=4),
