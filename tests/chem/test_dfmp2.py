@@ -491,3 +491,15 @@ def test_single_precision_by_name_is_the_kernel_s_too():
 def test_an_accuracy_that_is_none_is_refused(force):
     with policy(force=force), pytest.raises(ValueError, match=r"accuracy=0\.0 Hartree: expected a positive number"):
         dfmp2_energy(*RESTRICTED, accuracy=0.0)
+
+
+def test_one_orbital_with_longer_rows_than_others_decides_about_the_unit_of_sums():
+    """Of equal largest integrals: sums of 120 of them, and of one. A unit for the shorter sums would round the longer."""
+    rng = np.random.default_rng(7)
+    b, occ, vir = molecular(3, 20, 120, 7)
+    b[0], b[1:] = 0.02 * rng.choice([-1, 1], b[0].shape), 1e-6 * b[1:]
+    b[1:, :, 0] = 0.02 * rng.choice([-1, 1], b[1:, :, 0].shape)
+    energy, launches = simulated((b, occ, vir))
+    assert energy.uncertainty < HARTREE / 5
+    assert launches == {"float64_digits": 1, "mp2_energy": 1}
+    assert split(energy) == pytest.approx(_dfmp2_naive(b, occ, vir), rel=0, abs=HARTREE)
