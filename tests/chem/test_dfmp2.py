@@ -1,6 +1,6 @@
 """DF-MP2: PySCF's energies to 1e-9 Hartree wherever products go, in any memory; the naive sums; plain errors."""
 
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -460,17 +460,18 @@ def test_sizes_of_integrals_at_any_scale(scale):
 
 def test_sampled_pairs_are_recomputed_while_the_device_computes(monkeypatch):
     """They are drawn before any launch, so that no result decides which pairs are compared."""
-    order, recompute, fused = [], dfmp2._recompute, dfmp2._fused
+    order, recompute, fused, drawn = [], dfmp2._recompute, dfmp2._fused, threading.Event()
 
     def recomputed(spins):
         order.append("pairs")
+        drawn.set()
         return recompute(spins)
 
-    def launched(*arguments):
-        while not order:
-            time.sleep(1e-3)
-        order.append("launches")
-        return fused(*arguments)
+    def launched(device, spins, *arguments):
+        if isinstance(spins[0].b, np.ndarray):  # not in the dry run
+            drawn.wait(5)
+            order.append("launches")
+        return fused(device, spins, *arguments)
 
     monkeypatch.setattr(dfmp2, "_recompute", recomputed)
     monkeypatch.setattr(dfmp2, "_fused", launched)
