@@ -116,7 +116,8 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "float64_digits": (
         _case(_integers(300, 1400), by_rows=True), _case(_integers(300, 1400), by_rows=False),
         _case(_integers(130, 512), by_rows=False, digits=12), _case(_integers(300, 512), (300, 1), digits=4),
-        _case(_integers(3 * 140, 300), by_rows=False, batch=3), _case(_integers(170 * 140, 80), by_rows=False, batch=170),
+        _case(_integers(3 * 140, 300), by_rows=False, batch=3),
+        _case(_integers(170 * 140, 80), by_rows=False, batch=170),
     ),
     "float64_round": (
         _case(_integers(3, 300, 700), (300, 1), (1, 700)), _case(_integers(4, 130, 600), (130, 1), (1, 600)),

@@ -495,7 +495,7 @@ def test_an_accuracy_that_is_none_is_refused(force):
 
 
 def test_one_orbital_with_longer_rows_than_others_decides_about_the_unit_of_sums():
-    """Of equal largest integrals: sums of 120 of them, and of one. A unit for the shorter sums would round the longer."""
+    """Of equal largest integrals: sums of 120 of them, and of one, whose unit would round the longer ones."""
     rng = np.random.default_rng(7)
     b, occ, vir = molecular(3, 20, 120, 7)
     b[0], b[1:] = 0.02 * rng.choice([-1, 1], b[0].shape), 1e-6 * b[1:]
