@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from nkisim.hardware import Hardware
 from trnpy._base.records import record
 from trnpy._engine import float64_products
-from trnpy._engine.abstract_arrays import priced, usual
-from trnpy._engine.at_once import each
+from trnpy._engine.abstract_arrays import StandIn, priced, usual
+from trnpy._engine.at_once import beside, each, in_turn
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.proof.checksums import Wrong
 from trnpy._nki.kernels.chem.mp2_energy_reference import (
@@ -296,11 +296,15 @@ def _columns(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> 
 def _sent(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
     """Send the integrals of some orbitals to each core, each orbital with one exponent.
 
-    V is in units of the highest group of digits. float64 is sent unchanged, and each core makes its digits, unless
-    numbers are too small or naux too large for the kernel.
+    V is in units of the highest group of digits. float64 is sent unchanged, while the host determines the scales, and
+    each core makes its digits, unless numbers are too small or naux too large for the kernel.
     """
     deep = -(-b.shape[2] // TILE) * TILE
-    largest, squares = _sizes(b)
+    there = digits > 1 and deep <= float64_digits_reference.COLUMNS
+    measured = _measuring(b, there, cores[0].parallel)
+    words = _words(b, wide, deep) if there else b
+    held: Sequence[Held] = each(cores, lambda core, _: core.hold(words)) if there else []
+    largest, squares = measured()
     if not usual(np.isfinite(squares).all(), True):
         raise Unfit("integrals are not finite")
     top = 1.0 if digits == 1 else 127.0 * (BASE**digits - 1) / (BASE - 1)
@@ -315,13 +319,12 @@ def _sent(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Col
     if digits == 1:
         numbers = _numbers(b, scale, wide, deep)
         columns = each(cores, lambda core, _: core.hold(numbers))
-    elif deep <= float64_digits_reference.COLUMNS and usual(tops.min() >= float64_digits_reference.FAINTEST, True):
-        words, rows = _words(b, wide, deep), (tops[:, np.newaxis] + np.zeros(wide)).reshape(-1, 1).astype(np.float32)
-        columns = each(cores, lambda core, _: core.kernel("float64_digits", words, rows, digits=digits)[0])
+    elif there and usual(tops.min() >= float64_digits_reference.FAINTEST, True):
+        rows = (tops[:, np.newaxis] + np.zeros(wide)).reshape(-1, 1).astype(np.float32)
+        columns = each(cores, lambda core, n: core.kernel("float64_digits", held[n], rows, digits=digits)[0])
     else:
         raw = _digits(b, scale, digits, wide, deep)
-        places = tuple(range(digits - 1, -1, -1))
-        split = {"width": word_bytes(digits), "places": places, "turned": True}
+        split: Any = {"width": word_bytes(digits), "places": tuple(range(digits - 1, -1, -1)), "turned": True}
         columns = each(cores, lambda core, _: core.kernel("digits_split", raw, **split))
     unit = BASE ** (1 - digits)
     return columns, shift - round(math.log2(1 / unit)), float(norm) * unit * unit
@@ -343,7 +346,16 @@ def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np
         yield i, virtuals, np.multiply(part, factors[i], out=memory[: len(part)])
 
 
-@priced("largest entry", lambda b: (SIZES_READ * b.size, (((len(b),), b.dtype), ((len(b),), b.dtype))))
+def _measuring(b: np.ndarray, sent: bool, parallel: bool) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    """A function that returns ``_sizes(b)``: from another thread, if b is ``sent`` meanwhile and that is possible."""
+    measure = (_sizes_beside if sent else _sizes_alone) if isinstance(b, StandIn) else _sizes
+    return beside(lambda: measure(b)) if sent and parallel else in_turn(lambda: measure(b))
+
+
+def _sizes_price(b: np.ndarray) -> tuple[float, tuple[Any, ...]]:
+    return SIZES_READ * b.size, (((len(b),), b.dtype), ((len(b),), b.dtype))
+
+
 def _sizes(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each orbital, the largest magnitude, and the largest sum over L of squares, relative to its square."""
     largest, squares = np.zeros((2, len(b)))
@@ -358,6 +370,9 @@ def _sizes(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             x = b[orbital] / largest[orbital]
             squares[orbital] = np.vecdot(x, x).max()
     return largest, squares
+
+
+_sizes_beside, _sizes_alone = (priced(step, _sizes_price)(_sizes) for step in ("beside largest entry", "largest entry"))
 
 
 @priced("magnitudes", lambda b, _, wide, deep: (b.size, (((1, deep, len(b) * wide), np.dtype(np.float32)),)))
