@@ -37,6 +37,7 @@ class Limits(NamedTuple):
 
 UNSEEN = area(63, least=0)  # no row has a CPU fast path for operands of at most this many elements in total
 PRODUCTS = area(64 * 64 * 2)  # two 64 x 64 operands take 10 us on a host, less than any launch
+ITERATED = area(128 * 128)  # a sparse matrix of so many stored elements is multiplied in less time than a launch takes
 _MATRICES = Limits(PRODUCTS, volume(250_000), blas=True)
 # Limits that must be known before a row is loaded. Loops of the given sizes take 5 us over square matrices of integers,
 # but 100 us over float16 with few terms; in einsum 5 us over square matrices, and 100 us if operands share no label.
@@ -45,6 +46,7 @@ LIMITS: Mapping[str, Limits] = MappingProxyType(
     | {"numpy.einsum": Limits(PRODUCTS, volume(90_000))}
     # trnpy copies some small matrices that SciPy would overwrite.
     | {f"scipy.linalg.{name}": Limits(UNSEEN, 1) for name in ("inv", "solve")}
+    | {f"scipy.sparse.linalg.{name}": Limits(ITERATED) for name in ("cg", "gmres", "eigsh", "lobpcg")}
 )
 # ``a @ b`` also calls this ufunc. If trnpy is compiled, a patch leaves it in place and its calls enter the hook.
 ENTERED = "numpy.matmul"

@@ -13,6 +13,7 @@ from trnpy._base.conventions import uncounted
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.fast_path import ITERATED
 from trnpy._engine.abstract_arrays import StandIn, priced, usual
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.residency import fingerprint
@@ -22,7 +23,6 @@ from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _krylov
 from trnpy.sparse.linalg._operator_products import (
-    SMALL,
     Product,
     Raised,
     delivered,
@@ -245,6 +245,6 @@ def prepare_gmres(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, small=SMALL),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, small=SMALL),
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, small=ITERATED),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, small=ITERATED),
 )

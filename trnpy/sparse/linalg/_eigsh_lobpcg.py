@@ -12,6 +12,7 @@ from trnpy._base.conventions import uncounted
 from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.fast_path import ITERATED
 from trnpy._engine.abstract_arrays import StandIn, priced, usual
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.proof.checksums import DIGITS
@@ -21,7 +22,6 @@ from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _block_lanczos
 from trnpy.sparse.linalg._operator_products import (
-    SMALL,
     Product,
     Raised,
     delivered,
@@ -194,6 +194,6 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, small=SMALL, dtypes="fd"),
-    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, small=SMALL),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, small=ITERATED, dtypes="fd"),
+    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, small=ITERATED),
 )

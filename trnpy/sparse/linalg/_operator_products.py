@@ -17,13 +17,10 @@ from trnpy._engine.precision import eps
 from trnpy._engine.proof.checksums import Wrong
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
-from trnpy._settings.tile import area
 from trnpy.sparse._device import Source, Tiled
 from trnpy.sparse._matmul import is_sparse, whole_blocks
 from trnpy.sparse._outline import host_s, launch_pays, outlined
 from trnpy.sparse._tiles import compressed
-
-SMALL = area(128 * 128)  # stored elements and vectors: SciPy multiplies them in less time than a launch takes
 
 Product = Callable[[np.ndarray], np.ndarray]
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
