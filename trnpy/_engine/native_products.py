@@ -85,10 +85,10 @@ class Kernels:
     def get(self, h: Numbers) -> np.ndarray:
         """``h`` on the host, in its own dtype."""
         rows, columns = h.shape[::-1] if h.turned else h.shape
-        parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
-        if len(parts) == 1:
-            result = _compact(parts[0], h.parts[0].shape, h.dtype)
+        if len(h.parts) == 1:
+            result = _compact(self.runtime.get(h.parts[0]), (rows, columns), h.dtype)
         else:
+            parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
             result = np.empty_like(parts[0], h.dtype, order="C", shape=(rows, columns))
             result.real, result.imag = parts[0], -parts[1] if h.conjugate else parts[1]
         return result.T if h.turned else result
@@ -288,7 +288,7 @@ class Kernels:
             left = put(a if len(a) == 1 else a[some], (1 if len(a) == 1 else stack, fit[0], fit[1]))
             right = put(b[some], (stack, fit[1], fit[2]))
             found = self.runtime.launch("batched_matmul", left, right)
-            one = _compact(found[:count, :m, :n], found.shape, b.dtype)
+            one = _compact(found, (count, m, n), b.dtype)
             if count == batch:
                 return one
             whole = np.empty_like(b, order="C", shape=(batch, m, n)) if whole is None else whole
@@ -305,10 +305,11 @@ def _no_sum(shape: tuple[int, int]) -> np.ndarray:
     return zeros
 
 
-def _compact(part: np.ndarray, whole: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A part of an array of shape ``whole`` that has just been fetched, in ``dtype`` and without the rest of it."""
+def _compact(whole: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that has just been fetched, in ``dtype`` and without its padding, which it does not keep in memory."""
+    part = whole if whole.shape == shape else whole[tuple(slice(0, extent) for extent in shape)]
     with np.errstate(over="ignore"):  # float16 may overflow: the check of the result detects infs
-        compact: np.ndarray = part.astype(dtype, order="C", copy=part.shape != whole)
+        compact: np.ndarray = part.astype(dtype, order="C", copy=part is not whole)
     return compact
 
 
