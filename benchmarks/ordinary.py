@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 
 import trnpy
 import trnpy.linalg
@@ -51,6 +52,7 @@ def calls() -> Iterator[tuple[str, Call, Call]]:
             _einsum(pattern, few, rows, lambda: np.einsum),
             _einsum(pattern, few, rows, lambda: trnpy.einsum),
         )
+    yield "csr @ vector", _csr_times, _csr_times
     for name in LINALG:
         few = 2 if name == "solve" else 1
         yield name, _linalg(scipy.linalg, name, few), _linalg(trnpy.linalg, name, few)
@@ -73,6 +75,18 @@ def _einsum(pattern: str, few: int, rows: bool, function: Callable[[], Callable[
         return function()(pattern, a[0] if rows else a, b[0] if rows or vector else b)
 
     return call
+
+
+@functools.cache
+def _csr(n: int) -> tuple[Any, np.ndarray]:
+    """Two neighbours of each of 10 n unknowns, as of a differential equation in one dimension."""
+    diagonals = [np.ones(10 * n - 1), np.ones(10 * n), np.ones(10 * n - 1)]
+    return scipy.sparse.diags_array(diagonals, offsets=[-1, 0, 1], format="csr"), np.ones(10 * n)
+
+
+def _csr_times(a: Any, b: Any) -> object:
+    matrix, vector = _csr(len(a))
+    return matrix @ vector
 
 
 def _linalg(module: Any, name: str, few: int) -> Call:
@@ -130,7 +144,7 @@ def rows(chosen: str) -> int:
     losses, count = [], 0
     for dtype in ("float64", "int64"):
         for name, theirs, ours in calls():
-            if chosen not in name or (dtype == "int64" and name in LINALG):
+            if chosen not in name or (dtype == "int64" and name in (*LINALG, "csr @ vector")):
                 continue
             for n in SIZES:
                 rng = np.random.default_rng(n)
