@@ -7,6 +7,7 @@ import scipy.linalg
 import trnpy
 from trnpy._call.host_table import host_entry
 from trnpy._host import TABLE
+from trnpy.linalg._matrix_functions import FUNCTIONS
 
 N = 300  # above all limits
 MATRIX = np.ones((N, N))
@@ -67,3 +68,11 @@ def test_only_large_products_of_a_matrix_with_its_transpose_are_rank_k_products(
         ((1.0, a, a.copy()), {"trans_a": 1}), ((1.0, a), {"trans_a": 1}),
     ):  # fmt: skip
         assert look(args, options) is False
+
+
+@pytest.mark.parametrize("name", ["sqrtm", "logm", "fractional_matrix_power"])
+def test_positive_matrices_may_be_in_a_stack_of_any_depth(name):
+    look, n = host_entry(f"scipy.linalg.{name}").look, FUNCTIONS[name].least
+    a = np.eye(n) * 2.0 + 1.0 / n
+    for stack in ((), (2,), (2, 2), (1, 1, 2)):
+        assert look((np.tile(a, (*stack, 1, 1)), 0.5), {}) is True
