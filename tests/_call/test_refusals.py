@@ -87,8 +87,9 @@ def test_faults_give_the_host_result_and_are_counted(device, dtype, stack, fault
 
     device.runtime.run = device.runtime.launch = fail
     a, b = operands(dtype, *stack)
-    with pytest.warns(NkiFallbackWarning, match="NRT_EXEC_HW_ERR"):
+    with pytest.warns(NkiFallbackWarning, match="NRT_EXEC_HW_ERR") as caught:
         c, decision = host_decision(lambda: trnpy.matmul(a, b))
+    assert [warning.filename for warning in caught] == [__file__]
     np.testing.assert_array_equal(c, np.matmul(a, b))
     assert decision.reason is reason and fault.__name__ in decision.detail and device.health.faults == 1
     for product in (lambda: device.matmul(a, b), lambda: device.get(device.gram(device.put(operands(dtype)[0])))):

@@ -14,11 +14,11 @@ from nkisim.hardware import TRN2
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason, explain
 from trnpy._engine import iterations
-from trnpy._engine.engines import HOST, DeviceEngine, engine
+from trnpy._engine.engines import HOST, DeviceEngine, HostEngine, engine
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.linalg import _divide, _eigh, _refinement
+from trnpy.linalg import _divide, _eigh, _jacobi, _refinement
 from trnpy.linalg._polynomials import HEADROOM, POLISH, best_quintic, sign_coefficients
 
 LEAF = 40  # rows: so that matrices of some hundred are split more than once
@@ -182,6 +182,16 @@ def test_eigh_by_jacobi_is_as_good_as_lapack(family, n):
     if log[0].on_device:
         assert log[0].method == "jacobi"
         check(a, w, x)
+
+
+def test_jacobi_ends_when_the_couplings_are_rounding_errors(monkeypatch):
+    sweeps, sweep = [], _jacobi.iterations.jacobi_sweep
+    monkeypatch.setattr(_jacobi.iterations, "jacobi_sweep", lambda *args: sweeps.append(args) or sweep(*args))
+    a = np.random.default_rng(0).standard_normal((60, 60)).astype("f4")
+    x = _jacobi.eigenvectors(a + a.T, HostEngine())
+    assert 5 <= len(sweeps) <= 7  # of a generic spectrum: docs/spectra.md#block-jacobi
+    turned = x.T.astype("f8") @ (a + a.T) @ x
+    assert np.linalg.norm(turned - np.diag(turned.diagonal())) <= 2 * _jacobi.CONVERGED * np.linalg.norm(turned)
 
 
 @pytest.mark.slow
