@@ -197,3 +197,9 @@ def test_local_masks():
     assert np.array_equal(trnpy.sparse.local_mask(7, 2).toarray(), abs(distance) <= 2)
     assert np.array_equal(trnpy.sparse.local_mask(7, 2, causal=True).toarray(), (distance <= 0) & (distance >= -2))
     assert trnpy.sparse.local_mask(3, 100).toarray().all() and trnpy.sparse.local_mask(0, 1).shape == (0, 0)
+
+
+def test_operands_may_be_lists():
+    a, b, mask = [[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]], [[1, 0], [1, 1]]
+    found = trnpy.sparse.block_mask_matmul(a, b, mask).toarray()
+    np.testing.assert_array_equal(found, np.matmul(a, b) * mask)

@@ -41,3 +41,11 @@ def test_an_initial_element_comes_before_all_others(function, first):
     found = np.asarray(getattr(xp, function)(xp.asarray(a), axis=1, include_initial=True))
     assert found.shape == (3, 5) and (found[:, 0] == first).all()
     np.testing.assert_array_equal(found[:, 1:], plain)
+
+
+@pytest.mark.parametrize("method", ["sum", "mean", "max", "min", "prod", "std", "var", "argmax", "all", "any"])
+def test_a_number_that_a_method_returns_is_an_array_that_can_be_written(method):
+    found = getattr(xp.asarray([[1.0, 2.0], [3.0, 4.0]]), method)()
+    assert type(found) is type(xp.asarray(1.0)) and found.shape == ()
+    found[...] = 1
+    assert float(found) == 1 and float(found + found) == 2 - (found.dtype == bool)
