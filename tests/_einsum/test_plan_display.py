@@ -110,3 +110,10 @@ def test_a_plan_is_of_the_call_s_dtype():
     (step,) = trnpy.einsum_plan("ij,jk->ik", *whole).steps
     assert step.why == "exact float64 products" and step.moved_bytes == 3 * 300 * 300 * 8
     assert all(dataclasses.asdict(step)[field] >= 0 for field in ("flops", "host_s", "device_s"))
+
+
+def test_a_plan_and_its_steps_cannot_be_changed():
+    plan = trnpy.einsum_plan(CHAIN, *chain())
+    for part in (plan, plan.steps[0], plan.decision):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            part.subscripts = ""
