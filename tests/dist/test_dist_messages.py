@@ -89,3 +89,12 @@ def test_a_system_is_solved_in_the_dtype_of_both_operands(assume_a, dtypes):
     found = linalg.solve(sharded(a), b, assume_a)
     assert found.dtype == np.result_type(a, b)
     np.testing.assert_allclose(found, b / np.array([[2], [4], [8]]), rtol=8 * np.finfo(found.dtype).eps)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_pieces_are_as_even_as_possible_and_in_the_order_of_ranks(ranks, axis):
+    pieces = dist.threads(ranks, lambda: dist.scatter(A, axis=axis).local)
+    np.testing.assert_array_equal(np.concatenate(pieces, axis=axis), A)
+    lengths = [piece.shape[axis] for piece in pieces]
+    assert max(lengths) - min(lengths) <= 1

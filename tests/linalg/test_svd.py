@@ -223,3 +223,15 @@ def test_single_precision_at_the_ends_of_its_range(shape, exponent, dtype):
     assert norm((u * s) @ vh - wide) <= 20 * eps(dtype) * norm(wide)
     for q in (u, t(vh)):
         assert norm(t(q) @ q - np.eye(len(s))) <= 4 * eps(dtype) * len(s)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_vectors_of_the_polar_factor_are_a_start_to_the_accuracy_of_float32(dtype):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((40, 40)) + (1j * rng.standard_normal((40, 40)) if dtype == "c16" else 0)
+    a /= np.linalg.norm(a, 2)
+    u, v = _svd._divide_and_conquer(a, HOST)
+    turned = u.conj().T @ a @ v
+    assert np.linalg.norm(turned - np.diag(turned.diagonal())) <= 400 * np.finfo("f4").eps
+    for x in (u, v):
+        assert np.linalg.norm(x.conj().T @ x - np.eye(40)) <= 400 * np.finfo("f4").eps
