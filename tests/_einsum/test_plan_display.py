@@ -117,3 +117,9 @@ def test_a_plan_and_its_steps_cannot_be_changed():
     for part in (plan, plan.steps[0], plan.decision):
         with pytest.raises(dataclasses.FrozenInstanceError):
             part.subscripts = ""
+
+
+def test_a_notebook_shows_the_plan_as_a_table():
+    plan = trnpy.einsum_plan(CHAIN, *chain())
+    html = plan._repr_html_()
+    assert html.count("<tr>") >= len(plan.steps) and "ijkl" in html and str(plan).partition("\n")[0][:10] in html
