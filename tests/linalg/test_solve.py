@@ -10,6 +10,7 @@ from linalg.matrices import positive
 from linalg.rows import CONDITIONS, DTYPES, both, eps, forced, general, no_worse, residual
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
+from trnpy.linalg import _solve
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,3 +89,20 @@ def test_backward_errors_are_lapacks(n, dtype, condition):
     a, b = general(n, n, dtype, condition), general(n, 3, dtype, 1.0)
     pair = both("scipy", "solve", a, b, assume_a="gen", runs=True if condition < 1e10 else None)
     no_worse(residual(a, b), pair, dtype)
+
+
+@pytest.mark.parametrize("structure", ["positive", "hermitian", "symmetric", "lower", "upper", "general"])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("stack", [(), (2,)])
+def test_a_structure_is_completed_from_the_triangle_that_is_read(structure, lower, stack):
+    a = np.random.default_rng(0).standard_normal((2, *stack, 4, 4))
+    a = a[0] + 1j * a[1]
+    found, half = _solve.whole(a, structure, lower, a.dtype), (np.tril if lower else np.triu)
+    if structure in ("lower", "upper", "general"):
+        np.testing.assert_array_equal(found, {"lower": np.tril, "upper": np.triu, "general": np.copy}[structure](a))
+        return
+    turned = found.swapaxes(-1, -2)
+    np.testing.assert_array_equal(found, turned if structure == "symmetric" else turned.conj())
+    strict = half(a, -1 if lower else 1)
+    np.testing.assert_array_equal(half(found, -1 if lower else 1), strict)
+    np.testing.assert_array_equal(found.diagonal(axis1=-2, axis2=-1).real, a.diagonal(axis1=-2, axis2=-1).real)
