@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
 # Figures of a modelled device.
 MODELLED = ("ccsd", "chem-model", "device", "eigh", "nki-model", "scf", "sparse-model", "stay")
-OWN_THREADS = (*MODELLED, "gains", "programs", "scale")  # and these start processes with threads of their own
+OWN_THREADS = (*MODELLED, "forced", "gains", "programs", "scale")  # and these start processes with threads of their own
 RESTING = ("einsum", "gains", "host-path", "linalg", "mp2", "routes")  # these wait until OpenBLAS's threads sleep
 
 
