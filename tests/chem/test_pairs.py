@@ -44,7 +44,7 @@ def energies(e, arguments, **options):
     return found, bits, [one.counters.launches["mp2_energy"] for one in e.engines]
 
 
-@pytest.mark.parametrize("memory", [2**28, 2 * 32 * 128 * 4], ids=["one block", "blocks of two orbitals"])
+@pytest.mark.parametrize("memory", [2**28, 2 * 32 * 128 * 8], ids=["one block", "blocks of two orbitals"])
 @pytest.mark.parametrize("spins", SPINS)
 def test_any_number_of_cores_gives_the_same_bits(spins, memory):
     one, bits, (whole,) = energies(several(1), SPINS[spins], memory=memory)
@@ -130,7 +130,7 @@ def price(nocc, nvir, naux, cores):
 def test_as_many_cores_as_pay_are_taken():
     assert price(20, 100, 400, 8).cores == 1  # sending the integrals to a second core takes longer than the products
     one, several = price(60, 500, 1500, 1), price(60, 500, 1500, 8)
-    assert (one.cores, several.cores) == (1, 4)
-    assert several.parts.engine_s == pytest.approx(one.parts.engine_s / 4, rel=0.01)
-    assert several.parts.send_s == pytest.approx(4 * one.parts.send_s, rel=0.01)
+    assert (one.cores, several.cores) == (1, 2)
+    assert one.parts.engine_s / 2 < several.parts.engine_s < one.parts.engine_s / 1.8  # each core makes all digits
+    assert several.parts.send_s == pytest.approx(2 * one.parts.send_s, rel=0.01)
     assert several.device_s < one.device_s

@@ -16,7 +16,7 @@ import numpy as np
 
 from trnpy._engine import digits as _digits
 from trnpy._engine import float64_products as _single
-from trnpy._engine.abstract_arrays import few_terms, priced, usual
+from trnpy._engine.abstract_arrays import TWO_BYTES, few_terms, priced, usual
 from trnpy._engine.float64_products import ZERO, Device, affordable, check_finite, usual_least
 from trnpy._engine.residency import place
 from trnpy._engine.tuning import Extents, pieces, rung
@@ -152,7 +152,8 @@ def _rounded(
     (count, m), n = rows.shape, columns.shape[1]
     if math.prod(shape) < _single.FEWEST_RESULTS or not _single.normal(rows, columns, words.shape[0]):
         return None
-    across = columns.astype(np.float32) if count == 1 else in_parts(columns)
+    dtype = TWO_BYTES if words.value is None else None  # in a dry run
+    across = columns.astype(np.float32) if count == 1 else in_parts(columns, dtype)
     down = rows.reshape(-1, 1).astype(np.float32)
     found = device.runtime.launch("float64_round", words, down, across, batch=count).view(np.float64)
     return _unpadded(found.reshape(count, m, n), shape)

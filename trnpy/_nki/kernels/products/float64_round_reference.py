@@ -63,10 +63,10 @@ def float64_round(v, rows, columns, places=0, batch=1):  # type: ignore[no-untyp
     return np.where(parts[-1] > 0, found, np.uint64(0)).view(np.int32).reshape(m, 2 * n)
 
 
-def in_parts(columns: np.ndarray) -> np.ndarray:
-    """Exponents of columns of a stack (batch, N) as the kernel reads them, (2, batch N) bfloat16."""
+def in_parts(columns: np.ndarray, dtype: np.dtype | None = None) -> np.ndarray:
+    """Exponents of columns of a stack (batch, N) as the kernel reads them, (2, batch N) bfloat16, or ``dtype``."""
     flat = columns.reshape(-1)
-    return np.stack([flat - flat % PART, flat % PART]).astype(bfloat16())
+    return np.stack([flat - flat % PART, flat % PART]).astype(dtype or bfloat16())
 
 
 def _without_halves(v: np.ndarray, places: int) -> np.ndarray:
