@@ -11,6 +11,9 @@ from trnpy._report.ledger import Ledger
 OPENED = 100.0  # perf_counter seconds
 
 
+KEPT: list[dict[str, Any]] = []  # the collector of Python 3.13.0 frees the variables of a generator's frame in use
+
+
 def frame(file: str, line: int, module: str = "script") -> FrameType:
     """A frame that stands at ``line`` of ``file`` in ``module``, and has no caller."""
     code = compile("\n" * (line - 1) + "def here(): yield", file, "exec")
@@ -18,6 +21,7 @@ def frame(file: str, line: int, module: str = "script") -> FrameType:
     exec(code, space)
     space["started"] = space["here"]()
     next(space["started"])
+    KEPT.append(space)
     here: FrameType = space["started"].gi_frame
     return here
 
