@@ -114,7 +114,7 @@ def test_sampled_work_of_a_library_has_the_programs_line_too(tmp_path, library):
     program = written(tmp_path, "script", "def run(a):\n\n    return product(a)\n", product=inner["product"])
     found = []
     dot = functools.partial(lambda _: found.append(_place(sys._getframe(1))))
-    program["run"](type("Operand", (), {"dot": dot})())
+    program["run"](type("Operand", (), {"dot": staticmethod(dot)})())
     ledger = Ledger()
     ledger.samples.add(found[0], 1.0)
     (u,) = ledger.unrouted()

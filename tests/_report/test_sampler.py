@@ -121,7 +121,7 @@ def test_a_product_inside_a_recorded_call_is_not_named_again(outer, seen):
     """PySCF's own J and K, which are one call in the report, multiply matrices by the method ``dot``."""
     found = []
     dot = functools.partial(lambda _: found.append(sampler._place(sys._getframe(1))))  # called by C, as arrays' method
-    operand = type("Operand", (), {"dot": dot})()
+    operand = type("Operand", (), {"dot": staticmethod(dot)})()
     inner: dict = {"__name__": "pyscf.df.df_jk"}
     exec("def get_jk(a, b):\n    return a.dot(b)", inner)
     calling: dict = {"__name__": outer}
