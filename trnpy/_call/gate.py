@@ -329,6 +329,8 @@ class _Door:
         if ledger is not None and decision is None:
             return
         if decision is not None and decision.host_s is not None and id(decision) not in self.met:
+            if len(self.met) >= KINDS:
+                self.met.clear()
             self.met.add(id(decision))  # a kind of call that is made only once needs no counter
             return
         function = self.original
