@@ -178,11 +178,11 @@ def hooked(name: str, original: Any, load: Callable[[], Op], row: str) -> Hook:
     # SciPy's functions keep the module that defines them, because tools such as joblib use it in names.
     hook.__module__, hook.__name__ = getattr(original, "__module__", None) or module, attribute
     hook._name, hook.enters = name, enters(name, original)
-    # Without a C compiler a function replaces a method, because classes bind it like their own.
-    by_python = method and METHOD is None
-    hook.placed = (
-        original if hook.enters else functools.update_wrapper(type(hook).__call__, original) if by_python else hook
-    )
+    hook.placed = hook
+    if hook.enters:
+        hook.placed = original
+    elif method and METHOD is None:  # a function, which classes bind like their own
+        hook.placed = functools.update_wrapper(type(hook).__call__, original)
     _register(type(hook))
     return cast(Hook, hook)
 
