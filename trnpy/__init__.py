@@ -38,8 +38,11 @@ __all__ = ["__version__", *(name for name in _LAZY if name not in _NEWER)]
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'trnpy' has no attribute {name!r}")
+    from trnpy._base.garbage import not_collected
+
     module = _LAZY[name]
-    value = getattr(importlib.import_module(module), name) if module else importlib.import_module(f"trnpy.{name}")
+    with not_collected():
+        value = getattr(importlib.import_module(module), name) if module else importlib.import_module(f"trnpy.{name}")
     globals()[name] = value
     return value
 

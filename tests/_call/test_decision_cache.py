@@ -33,7 +33,7 @@ def at_rest(monkeypatch):
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Attention, "apart", False)
     monkeypatch.setattr(ProcessPolicy, "policy", REST)
-    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}))
+    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}, {}))
 
 
 def counting(monkeypatch, *functions):

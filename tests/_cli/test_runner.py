@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 import time
 import types
@@ -140,6 +141,7 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
             "_base",
             "_base.context_settings",
             "_base.conventions",
+            "_base.garbage",
             "_base.distribution",
             "_base.ranks_env",
             "_base.locks",
@@ -419,3 +421,40 @@ def test_reports_do_not_show_what_the_program_was_given_unless_asked(tmp_path, p
     written = (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text()
     assert json.loads((tmp_path / "r.json").read_text())["title"] == title
     assert ("s3cret" in written) == bool(shown)
+
+
+DEEP = """
+import resource, sys
+
+def loop():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(300): leaf()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def leaf(): return None
+def at(depth): return at(depth - 1) if depth else loop()
+print(sum(at(depth) > 150 for depth in range(400)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted by Linux's rule")
+def test_no_depth_of_calls_maps_memory_for_each_call(folder):
+    """Python keeps frames in blocks of 16 KB: at some depths each call of a loop maps a block, under plain Python."""
+    (folder / "deep.py").write_text(DEEP)
+    assert run(folder, *TRNPY, "deep.py")[1] == "0\n"
+    plain = subprocess.run([sys.executable, "deep.py"], cwd=folder, capture_output=True, text=True, check=True)
+    assert int(plain.stdout) > 0
+
+
+def test_first_calls_start_few_garbage_collections(folder):
+    """Modules that a first call loads are not garbage; collections would come earlier for the program's objects."""
+    code = """
+import gc, numpy as np, scipy.linalg, scipy.sparse.linalg, trnpy
+found = []
+gc.callbacks.append(lambda phase, info: found.append(phase))
+trnpy.patch()
+a = np.eye(200)
+np.linalg.solve(a, a), scipy.linalg.eigh(a), np.einsum("ij,jk,kl", a, a, a)
+print(len(found) // 2)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 20

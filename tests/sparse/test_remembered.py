@@ -51,7 +51,7 @@ def counts(monkeypatch):
         counted(module, name)
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(ProcessPolicy, "policy", REST)
-    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}))
+    monkeypatch.setattr(_quick.Verdicts, "known", _quick.Known(Policy(), None, {}, {}))
     return found
 
 

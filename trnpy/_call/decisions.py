@@ -13,6 +13,7 @@ import numpy as np
 
 from nkisim.hardware import GIB, Hardware, between, interval
 from trnpy._base.conventions import unusual
+from trnpy._base.garbage import not_collected
 from trnpy._base.records import record
 from trnpy._call.cache_key import kind_of
 from trnpy._call.fast_path import LIMITS, Limits
@@ -33,6 +34,7 @@ from trnpy._settings.tile import SMALL_TILES
 ALONE = Reuse()  # no earlier call had an operand of this one
 # No Trainium instance has more memory. Larger operands are views that repeat elements; a dry run would take hours.
 LARGEST_BYTES = GIB * max(instance.memory_gib or 0 for instance in INSTANCES.values())
+REFINED = 6  # products of the device at least, if a problem has methods: all of these refine eigenvectors
 AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
@@ -246,7 +248,10 @@ def work_of(problem: Problem) -> Work | None:
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     """``Work.tally``, cached with everything that it depends on as the key."""
-    from trnpy._engine import cost_model  # imported late: it loads the device engine, half the time of importing trnpy
+    with not_collected():
+        from trnpy._engine import (
+            cost_model,
+        )  # imported late: it loads the device engine, half the time of importing trnpy
 
     def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
         named = dict(zip(work.kind.option_names(), options, strict=True))
@@ -257,12 +262,13 @@ def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
 
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
-    reuse: Reuse = ALONE, work: Work | None = None,
+    reuse: Reuse = ALONE, work: Work | None = None, least: Price | None = None,
 ) -> Decision:  # fmt: skip
     """Decide between the device, the original function and a CPU fast path. A pure function.
 
     If ``machine`` is None, times are for the policy's machine; if ``work`` is None, the device path has no modelled
-    time. ``reuse``: operands that earlier calls also had.
+    time. ``reuse``: operands that earlier calls also had. ``least``: the cost of a smaller problem on the device, which
+    is used if it is already above the host's.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
@@ -270,9 +276,10 @@ def decide(
         # A refinement does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.products} does not refine to {problem.dtype}"
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
+    launched = (REFINED if problem.methods else 1) * launches(problem.dtype, policy.products)
     decision = _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
-        compile_s, reuse, import_s, route_flops or problem.cost.flops,
+        compile_s, reuse, import_s, route_flops or problem.cost.flops, launched, least,
     )  # fmt: skip
     return replace(decision, unproven=problem.unproven) if decision.on_device else decision
 
@@ -343,7 +350,8 @@ def shared_out(
 def _decided(
     op: str, cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype,
     refusal: tuple[Reason, str] | None, route: str, route_s: float, machine: Hardware | None, policy: Policy,
-    rates: HostRates, compile_s: float, reuse: Reuse, import_s: float, route_flops: float,
+    rates: HostRates, compile_s: float, reuse: Reuse, import_s: float, route_flops: float, launched: int,
+    least: Price | None,
 ) -> Decision:  # fmt: skip
     """``decide``, cached with everything that it depends on as the key."""
     hardware = machine or hardware_of(policy.machine)
@@ -357,15 +365,17 @@ def _decided(
     if refusal is None and cost.bytes_in + cost.bytes_out > LARGEST_BYTES:
         needed = (cost.bytes_in + cost.bytes_out) / GIB
         refusal = Reason.LAYOUT, f"operands and results of {needed:,.0f} GiB exceed the memory of any instance"
-    # If the host takes no longer than the launches of one product, no dry run is needed.
-    small = work is not None and not policy.force and host_s <= launches(dtype, policy.products) * hardware.launch_s
-    if refusal is None and work is not None and not small:
+    # If the host takes no longer than the least number of launches, no dry run is needed.
+    small = work is not None and not policy.force and host_s <= launched * hardware.launch_s
+    if refusal is None and least is not None and not policy.force and not small and host_s < least.seconds * HYSTERESIS:
+        price = least
+    elif refusal is None and work is not None and not small:
         try:
             price, again = _price(work, methods, hardware, policy, rates, reuse, host_s)
         except (Unsupported, Refused, Unknown) as why:
             if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
-    on_device, reason, detail = _compare(cost, price, refusal, host_s, hardware, policy, compile_s)
+    on_device, reason, detail = _compare(cost, price, refusal, host_s, hardware, policy, compile_s, launched)
     detail += again if reason is Reason.FASTER else ""
     model: tuple[Reason | None, str] = None, ""
     if refusal is not None and refusal[0] is Reason.NO_DEVICE:
@@ -421,7 +431,7 @@ def _price(
 
 def _compare(
     cost: Cost, price: Price | None, refusal: tuple[Reason, str] | None, host_s: float, hardware: Hardware,
-    policy: Policy, compile_s: float,
+    policy: Policy, compile_s: float, launched: int,
 ) -> tuple[bool, Reason, str]:  # fmt: skip
     """Whether the device is faster than the original function and the CPU fast path; the reason, also as a phrase."""
     if refusal is not None:
@@ -429,7 +439,8 @@ def _compare(
     if policy.force:
         return True, Reason.FORCED, "policy force"
     if price is None:
-        return False, Reason.SMALL, f"one launch takes {between(hardware.launch_s)}, modelled"
+        taken = "one launch takes" if launched == 1 else f"{launched} launches take"
+        return False, Reason.SMALL, f"{taken} {between(launched * hardware.launch_s)}, modelled"
     if cost.flops < policy.min_flops:
         return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
     if price.seconds * HYSTERESIS <= host_s:

@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted
-from trnpy._call.decision_cache import Verdicts, quick
+from trnpy._call.decision_cache import Verdicts, quick, recorded_decision
 from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, prepared, work_of
 from trnpy._call.fast_path import Entered, _trace
 from trnpy._call.floating_errors import refuse_underflow
@@ -133,9 +133,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
 
 
 def _plan(
-    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool = True
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool | None = None
 ) -> tuple[Problem | None, Form | None, Decision, Engine | None]:
-    """The problem, the form of its result, the decision and the engine."""
+    """The problem, the form of its result, the decision and the engine; ``recorded`` is None for ``explain``."""
     engine = current_engine(policy)
     ready = prepared(op, may_route, args, kwargs)
     if isinstance(ready, Decision) and ready.reason is Reason.SUBCLASS:
@@ -143,8 +143,6 @@ def _plan(
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
-    # If there is no engine, only ``explain``, traces and reports need the modelled seconds.
-    work = work_of(problem) if recorded or engine is not None else None
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
@@ -154,8 +152,12 @@ def _plan(
     if engine is not None and (barred := engine.health.barred(lambda: _kind(op, problem, policy))):
         detail = f"calls of this kind stay on the host after a fault: {barred}"
         return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
-    operands = _operands(engine, recorded)
+    operands = _operands(engine, recorded is not False)
     reuse = ALONE if operands is None else operands.reuse(problem.arrays)
+    if engine is None and recorded:
+        return problem, form, recorded_decision(op, problem, policy, reuse), engine
+    # If there is no engine, only ``explain``, traces and reports need the modelled seconds.
+    work = None if engine is None and recorded is False else work_of(problem)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
     decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, reuse, work)
     return problem, form, decision, engine

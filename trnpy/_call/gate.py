@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from trnpy._base.conventions import OWN, uncounted
+from trnpy._base.garbage import not_collected
 from trnpy._call.cache_key import kind_of
 from trnpy._call.fast_path import COMPRESSED, ENTERED, LIMITS, UNSEEN, Limits, _trace, sizes
 from trnpy._report import ledger as _ledger
@@ -254,8 +255,9 @@ class _Door:
         self.lines: dict[Any, SmallCalls] = {}  # key: the address of the calling instruction in its code object
 
     def loaded(self) -> Op:
-        dispatch = importlib.import_module("trnpy._call.dispatch")
-        self.op = op = self.load()
+        with not_collected():
+            dispatch = importlib.import_module("trnpy._call.dispatch")
+            self.op = op = self.load()
         self.decides = partial(dispatch.decides, op, self.function)
         if self.patched is not None and self.patched.limit is not None:
             return op
