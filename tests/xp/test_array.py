@@ -4,6 +4,7 @@ import gc
 import pickle
 import re
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -151,6 +152,44 @@ def test_assignment_changes_the_array_and_nothing_made_of_it_before():
     z += 1.0
     assert z is w
     np.testing.assert_array_equal(w, A + 1.0)
+
+
+@pytest.mark.parametrize("key", [3, slice(2, 5), (3, 4), (3, 4, ...)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(), (1, 1, 1), (40,), (1, 40), (1, 1, 40), (2, 40), (3, 40), (2, 1, 40), (41,), (1, 39), (1, 2, 39), (0,)]
+)
+def test_a_recorded_assignment_takes_the_shapes_that_numpy_takes(shape, key):
+    x, value, expected = xp.asarray(A) + 0.0, np.full(shape, 2.0), A.copy()
+    assert x._memory() is None  # the assignment below is recorded
+    try:
+        expected[key] = value
+    except ValueError as error:
+        with pytest.raises(ValueError, match=f"^{re.escape(str(error))}$"):
+            x[key] = xp.asarray(value) * 1.0
+    else:
+        x[key] = xp.asarray(value) * 1.0
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_an_assignment_leaves_the_memory_of_its_value():
+    rows = np.array([0, 0, *range(2, 40)])  # row 1 keeps its values, and row 0 has those of the last that is assigned
+    x, expected = xp.asarray(A) + 1.0, A + 1.0
+    y = x * 3.0  # needs the values before the assignment, too
+    x[rows] = xp.asarray(B) * 2.0
+    expected[rows] = B * 2.0
+    np.testing.assert_array_equal(x, expected)
+    np.testing.assert_array_equal(y, (A + 1.0) * 3.0)
+
+
+def test_a_chain_of_operations_has_the_memory_of_one_result():
+    x = xp.asarray(np.ones((64, 1000)))
+    chain = xp.sqrt((x + 1.0) * 2.0)
+    tracemalloc.start()
+    try:
+        chain.block_until_ready()
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * x.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 BAD = {

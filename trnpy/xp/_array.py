@@ -443,17 +443,7 @@ class Array(Held):
         view = pattern(root.shape, root.dtype, self._steps)
         if view is not None and not view.flags.writeable:
             raise ValueError("assignment destination is read-only")
-        target = _rules.outline(self)[key].shape
-        given = new.shape if isinstance(new, (Node, np.ndarray)) else ()
-        extra = len(given) - len(target)
-        if extra > 0 and all(n == 1 for n in given[:extra]):
-            given = given[extra:]
-        try:
-            fits = np.broadcast_shapes(given, target) == target
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(f"could not broadcast input array from shape {new.shape} into shape {target}")
+        _rules.assignable(_rules.outline(self)[key], new.shape if isinstance(new, (Node, np.ndarray)) else ())
 
     def astype(self, dtype: Any, copy: bool = True) -> Array:
         """The values in another dtype."""

@@ -95,6 +95,21 @@ def _fits(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[s
         function(*ones, **options)
 
 
+def assignable(part: Any, shape: tuple[int, ...]) -> None:
+    """Raise NumPy's error if values of this shape cannot be assigned to a part of an array."""
+    if shape and type(part) is not np.ndarray:
+        raise ValueError("setting an array element with a sequence.")
+    while len(shape) > part.ndim and shape[0] == 1:  # broadcasting keeps such axes, assignment does not
+        shape = shape[1:]
+    try:
+        fits = np.broadcast_shapes(shape, part.shape) == part.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        shapes = f"shape {shape} into shape {part.shape}".replace(", ", ",")
+        raise ValueError(f"could not broadcast input array from {shapes}")
+
+
 def cast(x: Operand, dtype: np.dtype) -> Operand:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         raise ValueError(f"{x.dtype} has no {dtype}: take the real part")
