@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import importlib.util
 import sys
 import threading
 import time
@@ -516,6 +517,16 @@ def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
             assert np.array_equal(np.dot(A, A), A @ A)
     np.dot(A, A)
     assert counts(recorded) == [1]
+
+
+def test_without_a_compiled_gate_stand_ins_are_python_objects(monkeypatch):
+    monkeypatch.delattr("trnpy._call._gate", raising=False)
+    monkeypatch.setitem(sys.modules, "trnpy._call._gate", None)  # as if there had been no compiler
+    spec = importlib.util.spec_from_file_location("gate_without_compiler", gate.__file__)
+    (module := importlib.util.module_from_spec(spec)).__spec__.loader.exec_module(module)
+    assert not module.is_compiled() and module.gated(module.Face) is None
+    stand_in = module.stand_in(module.Face, None, np.dot, lambda: None, "numpy.dot", function=lambda *args: args)
+    assert isinstance(stand_in, module.Face) and stand_in.__name__ == "dot"
 
 
 @pytest.mark.parametrize("without", [False, True])

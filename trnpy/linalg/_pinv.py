@@ -111,7 +111,7 @@ def prepare_pinvh(
 
 
 OPS = (
-    scipy_function("pinv", prepare_pinv, small=SMALL, dtypes="fdFD"),
-    scipy_function("pinvh", prepare_pinvh, small=SMALL, dtypes="fdFD"),
+    scipy_function("pinv", prepare_pinv, small=SMALL),
+    scipy_function("pinvh", prepare_pinvh, small=SMALL),
     numpy_function("pinv", prepare_numpy_pinv, small=SMALL),
 )
