@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import re
 import resource
@@ -13,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from conformance._covering import Maps, covering
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 AREAS = ("_host", "_engine", "_einsum", "linalg", "sparse", "dist", "xp", "chem", "_patch", "_report", "_call")
 # Tests of no single area: of all rows, of the call path and of documented behaviour.
 COMMON = ("parity", "test_bad_input.py", "test_flags.py", "test_call_path.py", "test_namespaces.py", "test_pools.py")
-SECONDS = 300.0  # of processor time of the tests for one mutation
+SECONDS = 60.0  # of processor time of the tests for one mutation
 START_S = 20.0  # of processor time, in which pytest imports what the tests need
 SLOWER = 5.0  # times the processor time of the tests without a mutation, after which they count as endless
 WAITING = 10.0  # seconds for each second of processor time, after which tests that wait count as endless
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--own", action="store_true", help="run the tests of the mutated module only, which needs no map")
     p.add_argument("--list", action="store_true", help="print the mutations and run nothing")
+    p.add_argument("--log", type=Path, help="append the report to this file, and skip mutations that it has as killed")
     p.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     p.add_argument("--package", default="trnpy", help=argparse.SUPPRESS)
     p.add_argument("--cache", type=Path, help="where the map of tests is kept (default: the user's cache)")
@@ -69,21 +70,57 @@ def main(arguments: list[str], equivalent: Mapping[str, str] = EQUIVALENT) -> in
         print(*[f"{mutation.kind}: {mutation.name}" for mutation in drawn], sep="\n")
         return 0
     maps = Maps(root, options.package, options.cache or _cache())
-    outcomes = Counter[str]()
+    log, outcomes = Log(options.log), []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(root, copy, ignore=NOT_COPIED)
         for i, mutation in enumerate(drawn, 1):
-            groups = tests_of(root, areas, mutation.file)[: 1 if options.own else None]
-            outcome, detail = judged(mutation, copy, maps, groups, options.seconds, equivalent)
-            outcomes[outcome] += 1
-            print(f"{i} {outcome.upper() if outcome == 'survived' else outcome}: {mutation.kind}: {mutation.name}")
-            print(f"    line {mutation.line}: {detail}", flush=True)
-    counted = outcomes["killed"] + outcomes["survived"]
-    print(", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items())))
-    share = 100 * outcomes["killed"] / max(counted, 1)
-    print(f"killed {outcomes['killed']} of {counted} that change results, {share:.0f} %")
-    return SURVIVED if outcomes["survived"] else 0
+            outcome, detail = "killed", log.killed.get((mutation.name, mutation.line))
+            if detail is None:
+                groups = tests_of(root, areas, mutation.file)[: 1 if options.own else None]
+                outcome, detail = judged(mutation, copy, maps, groups, options.seconds, equivalent)
+                log.add(i, mutation, outcome, detail)
+            outcomes.append((area_of(areas, mutation.file), outcome))
+    for line in table(outcomes):
+        print(line)
+    return SURVIVED if any(outcome == "survived" for _, outcome in outcomes) else 0
+
+
+class Log:
+    """The printed report, which ``file`` also gets, and what it had: tests by name and line of killed mutations."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        before = file.read_text() if file is not None and file.exists() else ""
+        found = re.findall(r"^\d+ killed: [a-z, ]+: (.+)\n    line (\d+): (.+)$", before, re.M)
+        self.killed = {(name, int(line)): test for name, line, test in found}
+
+    def add(self, i: int, mutation: Mutation, outcome: str, detail: str) -> None:
+        shown = outcome.upper() if outcome == "survived" else outcome
+        lines = f"{i} {shown}: {mutation.kind}: {mutation.name}\n    line {mutation.line}: {detail}"
+        print(lines, flush=True)
+        if self.file is not None:
+            with self.file.open("a") as file:
+                file.write(lines + "\n")
+
+
+def table(outcomes: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The counts of pairs of area and outcome, a line for each area and two for the whole."""
+    for area in sorted({area for area, _ in outcomes}):
+        yield f"{area}: {_counts([outcome for at, outcome in outcomes if at == area])}"
+    every = [outcome for _, outcome in outcomes]
+    yield _counts(every)
+    killed, of = every.count("killed"), every.count("killed") + every.count("survived")
+    yield f"killed {killed} of {of} that change results, {100 * killed / max(of, 1):.0f} %"
+
+
+def _counts(outcomes: Iterable[str]) -> str:
+    return ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(outcomes).items()))
+
+
+def area_of(areas: Iterable[str], file: str) -> str:
+    """The area that has ``file``; "" if none does."""
+    return next((name for name in areas if f"/{name}/" in f"/{file}"), "")
 
 
 def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
@@ -92,7 +129,7 @@ def tests_of(root: Path, areas: Sequence[str], file: str) -> list[list[Path]]:
     First the tests of its module, which may be none, then those of its folder, then those of the other areas and of the
     whole.
     """
-    area = next((name for name in areas if f"/{name}/" in f"/{file}"), "")
+    area = area_of(areas, file)
     stem = Path(file).stem.strip("_")
     folders = [root / "tests" / name for name in (area, *areas, *COMMON) if name]
     files = [path for folder in folders for path in sorted(folder.rglob("test_*.py")) if folder.is_dir()]
@@ -125,7 +162,7 @@ def judged(
             continue
         limit = START_S + SLOWER * total
         failed = _planted(mutation, copy, chosen, limit)
-        if failed and failed != TIMEOUT and "::" in failed and failing(copy, [failed], limit):
+        if failed and failed != TIMEOUT and "::" in failed and _clean(copy, failed, START_S + SLOWER * seconds):
             return "not judged", f"{failed} fails without the mutation"
         if failed == TIMEOUT and failing(copy, chosen, limit) == TIMEOUT:
             return "not judged", f"{', '.join(chosen)}: no end without the mutation"
@@ -148,6 +185,12 @@ def _affordable(tests: list[tuple[float, str]], seconds: float) -> tuple[list[st
     return chosen, total
 
 
+@functools.cache
+def _clean(copy: Path, test: str, seconds: float) -> str:
+    """``failing`` for one test without a mutation."""
+    return failing(copy, [test], seconds)
+
+
 def _planted(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> str:
     """``failing`` with the mutation in ``copy``."""
     path = copy / mutation.file
@@ -167,9 +210,10 @@ def failing(copy: Path, tests: list[str], seconds: float) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
     limit = int(seconds) + 1
+    limited = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit + 1))
     run = subprocess.Popen(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit + 1)),
+        start_new_session=True, preexec_fn=limited,
     )  # fmt: skip
     ended = True
     try:

@@ -21,7 +21,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 # Functions of two arguments in either order.
-SYMMETRIC = frozenset({"max", "maximum", "min", "minimum", "result_type", "promote_types", "hypot", "math.gcd"})
+SYMMETRIC = frozenset(
+    {"broadcast_shapes", "hypot", "math.gcd", "max", "maximum", "min", "minimum", "promote_types", "result_type"}
+)
 LIST = Path(__file__).with_name("equivalent.txt")  # reasons, and below each the names of mutations, indented
 
 

@@ -288,6 +288,23 @@ def test_the_command_prints_a_line_for_each_and_fails_if_one_survives(project, t
     assert said.splitlines()[-2:] == ["2 survived", "killed 0 of 2 that change results, 0 %"]
 
 
+def test_a_campaign_goes_on_where_its_log_ends(project, tmp_path, capsys, monkeypatch):
+    arguments = ["--area", "area", "--root", str(project), "--package", "pkg", "--log", str(log := tmp_path / "log")]
+    outcomes = iter([("survived", "0 of 0"), ("killed", "tests/x.py::test_x[a - b]"), ("killed", "timeout")])
+    monkeypatch.setattr(_campaign, "judged", lambda *_: next(outcomes))
+    assert _campaign.main(["--random", "2", *arguments]) == _campaign.SURVIVED
+    first = capsys.readouterr().out.splitlines()
+    assert first[4:] == [
+        "area: 1 killed, 1 survived", "1 killed, 1 survived", "killed 1 of 2 that change results, 50 %"
+    ]  # fmt: skip
+    assert log.read_text().splitlines() == first[:4]
+    assert _campaign.main(["--random", "2", *arguments]) == 0  # the survivor is judged again, and nothing else
+    again = capsys.readouterr().out.splitlines()
+    assert again[0] == first[0].replace("SURVIVED", "killed") and again[1].endswith(": timeout")
+    assert again[2:] == ["area: 2 killed", "2 killed", "killed 2 of 2 that change results, 100 %"]
+    assert log.read_text().splitlines() == first[:4] + again[:2]
+
+
 def test_the_name_of_a_failing_test_may_have_spaces(project):
     (project / "tests/area/test_module.py").write_text(
         "import pytest\n\n@pytest.mark.parametrize('x', [0], ids=['two words'])\n"
