@@ -130,4 +130,6 @@ def test_families_differ_by_options_and_few_but_not_by_lengths():
     assert small[0] == large[0]
     assert all(a < b for a, b in zip(small[1], large[1], strict=True))
     assert of(positive(40), np.ones((40, 3)))[0] != of(positive(40), np.ones((40, 4)))[0]
+    diagonal = family(trnpy.einsum, "ii,ij->j", positive(40), positive(40))[0]
+    assert hash(diagonal) != hash(of(positive(40), positive(40))[0])
     assert family(trnpy.linalg.qr, positive(40))[0] != family(trnpy.linalg.qr, positive(40), mode="r")[0]

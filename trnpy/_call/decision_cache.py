@@ -122,6 +122,8 @@ def _family(value: Any, lengths: list[float]) -> Any:
     if isinstance(value, (int, float)) and value > FEW:
         lengths.append(value)
         return None
+    if isinstance(value, slice):  # not hashable before Python 3.12
+        value = value.start, value.stop, value.step
     if isinstance(value, tuple):
         return tuple([_family(item, lengths) for item in value])
     if isinstance(value, dict):
