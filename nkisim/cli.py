@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import inspect
 import json
 import os
 import sys
@@ -36,8 +37,8 @@ NKI_HELP = (
 INDEX_RANGE = 128  # random integers for a kernel stay below this: valid row indices of any tile
 
 
-def parser(prog: str) -> argparse.ArgumentParser:
-    """The parser of the commands, whose usage lines begin with ``prog``."""
+def parser(prog: str, run_name: str = "run") -> argparse.ArgumentParser:
+    """The parser of the commands; usage lines begin with ``prog``, that of ``run`` continues with the name typed."""
     top = argparse.ArgumentParser(prog=prog, description="NKI kernels on any CPU.")
     commands = top.add_subparsers(dest="command", required=True)
     lint = commands.add_parser("lint", help="check a kernel against the documented rules")
@@ -45,6 +46,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     lint.add_argument("--environment", action="store_true", help="check the Neuron variables of this instance as well")
     lint.add_argument("--rules", action="store_true", help="print the rules and exit")
     simulate = commands.add_parser("run", aliases=["simulate"], help="run a kernel on the simulator and price it")
+    simulate.prog = f"{prog} {run_name}"
     timeline = commands.add_parser("timeline", help="write the modelled timeline of a kernel, without arithmetic")
     for command in (simulate, timeline):
         command.add_argument("file", metavar="FILE:KERNEL", help="a Python file, and the kernel in it")
@@ -75,7 +77,8 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m nkisim") -> int:
     """Exit code: 0 success, 1 a finding of severity E or a refused kernel, 2 a wrong command line."""
-    options = parser(prog).parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    options = parser(prog, "simulate" if "simulate" in argv[:1] else "run").parse_args(argv)
     try:
         if options.command == "lint":
             return _lint(options)
@@ -150,10 +153,24 @@ def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
     return rng.standard_normal(shape).astype(storage)
 
 
-def _load(file: Path, name: str | None, lnc: int) -> Kernel:
-    """The kernel on ``lnc`` cores; an exception in the file becomes a ValueError of one line."""
+def _expect_file(file: Path) -> None:
     if not file.is_file():
         raise FileNotFoundError(f"no file {file}" if not file.exists() else f"{file} is not a file")
+
+
+def _expect_arguments(kernel: Kernel, arguments: Sequence[Any], words: dict[str, Any]) -> None:
+    """A ValueError that names the options to give, if the arguments do not fit the kernel's parameters."""
+    signature = inspect.signature(kernel.function)
+    try:
+        signature.bind(*arguments, **words)
+    except TypeError as error:
+        options = "--shape or --input gives one array each, in order, and --arg other values"
+        raise ValueError(f"{kernel.__name__}{signature}: {error}: {options}") from error
+
+
+def _load(file: Path, name: str | None, lnc: int) -> Kernel:
+    """The kernel on ``lnc`` cores; an exception in the file becomes a ValueError of one line."""
+    _expect_file(file)
     try:
         return load_kernel(file, name)[lnc]
     except SimulatorError:
@@ -179,6 +196,7 @@ def _lint(options: argparse.Namespace) -> int:
         _show(found, options)
         return 1 if errors(found) else 0
     file, name = _split(options.file)
+    _expect_file(file)
     found += lint_file(file, name, dialects)
     if options.shape:
         kernel = _load(file, name, options.lnc)
@@ -222,6 +240,7 @@ def _simulate(options: argparse.Namespace) -> int:
     kernel = _load(file, name, options.lnc)
     arguments = (*map(read, options.input), *_arrays(options))
     words = _values(options, kernel)
+    _expect_arguments(kernel, arguments, words)
     settings = {"target": options.target, "mode": options.mode, "seed": options.seed, "nki": _front_end(options)}
     settings["rules"] = _rules(options)
     wanted = None if options.expect is None else reference(options.expect, *copy.deepcopy((arguments, words)))
@@ -260,7 +279,10 @@ def _timeline(options: argparse.Namespace) -> int:
     file, name = _split(options.file)
     kernel = _load(file, name, options.lnc)
     nki = _front_end(options)
-    result = run(kernel, _arrays(options), _values(options, kernel), target=options.target, mode="trace", nki=nki)
+    arguments, words = _arrays(options), _values(options, kernel)
+    _expect_arguments(kernel, arguments, words)
+    with Status(f"tracing {kernel.__name__}"):
+        result = run(kernel, arguments, words, target=options.target, mode="trace", nki=nki)
     write_timeline(options.out, result.traces)
     print(f"timeline written to {options.out}: open it in ui.perfetto.dev")
     return 0

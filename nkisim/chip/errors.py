@@ -40,8 +40,10 @@ class SimulatorError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        where = f"{os.path.basename(self.file)}:{self.line}"
         rule = "" if self.rule is None else f" [rule {self.rule}]"
+        if not self.line:  # of a whole file, which the message names
+            return f"{self.message}{rule}"
+        where = f"{os.path.basename(self.file)}:{self.line}"
         return f"{self.kernel or 'kernel'} ({where}): {self.message}{rule}"
 
 

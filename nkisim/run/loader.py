@@ -209,16 +209,21 @@ def load(path: str | Path) -> ModuleType:
 def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
     """The kernel of this name in a file; if no name is given, the only ``nki.jit`` function of the file."""
     module = load(path)
+    kernels = [k for k, value in vars(module).items() if isinstance(value, Kernel)]
     if name is None:
-        kernels = [k for k, value in vars(module).items() if isinstance(value, Kernel)]
         if len(kernels) != 1:
-            raise SimulatorError(
-                f"{path} has {len(kernels)} kernels ({', '.join(kernels)}): name one", file=str(path), line=0
-            )
+            raise SimulatorError(_without_name(path, kernels), file=str(path), line=0)
         name = kernels[0]
     found = vars(module).get(name)
     if isinstance(found, Kernel):
         return found
     if isinstance(found, FunctionType):
         return Kernel(found, target=DEFAULT_TARGET)
-    raise SimulatorError(f"{path} has no kernel named {name}", file=str(path), line=0)
+    known = f": it has {', '.join(kernels)}" if kernels else ""
+    raise SimulatorError(f"{path} has no kernel named {name}{known}", file=str(path), line=0)
+
+
+def _without_name(path: str | Path, kernels: list[str]) -> str:
+    if not kernels:
+        return f"{path} has no nki.jit function"
+    return f"{path} has {len(kernels)} kernels: name one, as in {path}:{kernels[0]} (others: {', '.join(kernels[1:])})"

@@ -107,8 +107,13 @@ def test_lint_lists_its_rules_and_who_decides_them(capsys):
         (["simulate", "KERNEL", "--arg", "novalue"], "expected NAME=VALUE"),
         (["simulate", "KERNEL", "--arg", "engine=nisa.engine.none"], "--arg value 'nisa.engine.none'"),
         (["simulate", "KERNEL", "--arg", "engine=nisa.engine(99)"], "99 is not a valid engine"),
-        (["simulate", "KERNEL:nothing", *SHAPES], "no kernel named nothing"),
-        (["simulate", "KERNEL:kernel", "--shape", "256x128"], "clean.py"),
+        (["simulate", "KERNEL:nothing", *SHAPES], "no kernel named nothing: it has kernel"),
+        (["simulate", __file__], f"simulate: {__file__} has no nki.jit function"),
+        (
+            ["simulate", "KERNEL:kernel", "--shape", "256x128"],
+            "kernel(at, b): missing a required argument: 'b': --shape",
+        ),
+        (["timeline", "KERNEL:kernel", "out.json"], "kernel(at, b): missing a required argument: 'at': --shape"),
         (["simulate", "KERNEL:kernel", "--shape", "256x128", "--shape", "256x600"], "kernel (clean.py:"),
     ],
 )
@@ -117,6 +122,13 @@ def test_a_bad_command_is_one_line_and_no_traceback(kernel, capsys, arguments, w
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["run", "simulate"])
+def test_the_usage_has_the_name_that_was_typed(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name])
+    assert capsys.readouterr().err.startswith(f"usage: python -m nkisim {name} ")
 
 
 def test_a_file_that_raises_while_it_loads_is_one_line(tmp_path, capsys):
