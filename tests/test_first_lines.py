@@ -19,7 +19,7 @@ print(trnpy.explain(trnpy.linalg.eigh, np.eye(300)))
 with trnpy.policy(device="null", machine="trn2"):
     print(trnpy.explain(trnpy.matmul, *2 * [np.zeros((4096, 4096), np.float32)]))
 """
-NOTHING = r"trnpy: Nothing is large enough for a trn2: 1\d\d calls took # of #"
+NOTHING = r"trnpy: Nothing is large enough for a trn2: 1\d\d calls took # of # CPU time"
 LINES = {  # arguments, and what the first lines match
     "chemist": (
         ["-m", "trnpy", "examples/water_clusters.py", "1"],

@@ -8,7 +8,7 @@ from ledgers import OPENED, decision, frame
 
 from trnpy import Reason
 from trnpy._report.brief import COLUMNS, ROWS, brief, faster, verdict
-from trnpy._report.elsewhere import IMPORTS, NATIVE, NUMBA, PYTHON
+from trnpy._report.elsewhere import IMPORTS, LIBRARIES, NATIVE, NUMBA, PYTHON
 from trnpy._report.ledger import Ledger, print_report
 from trnpy._report.sampler import PRODUCT, Unrouted
 from trnpy._report.what_if import predicted
@@ -126,12 +126,15 @@ def test_a_run_with_nothing_large_is_two_lines():
     for i in range(30):
         ledger.add(decision("numpy.dot", None, None), OPENED + i, 1e-3, frame("/home/ada/script.py", i + 1))
     assert brief(ledgers.closed(ledger, OPENED + 40)).splitlines() == [
-        "trnpy: Nothing is large enough for a trn2: 30 calls took 30.0 ms of 40.0 s (measured).",
+        "trnpy: Nothing is large enough for a trn2: 30 calls took 30.0 ms of 40.0 s CPU time (measured).",
         "trnpy: more: -v or print(run.details()); as a page: --html FILE or run.to_html(FILE)",
     ]
     sampled(ledger, Python_code=2.0, imports=1.0)
     second = brief(ledger).splitlines()[1]
     assert second == "trnpy: Sampled: 26.6 s Python code, 13.3 s imports; more: -v, --html FILE"
+    sampled(ledger, Python_code=2.0, imports=1.0, **{LIBRARIES.replace(" ", "_"): 2.0})
+    lines = brief(ledger).splitlines()
+    assert len(lines) == 2 and re.search(r"16\.0 s other NumPy and SciPy.*; more: -v$", lines[1])
 
 
 @pytest.mark.parametrize("device", ["none", "null", "neuron"])

@@ -1,5 +1,6 @@
 """Processor time outside accelerated functions: its kind, and the package of native code."""
 
+import os
 import sys
 import types
 
@@ -51,7 +52,7 @@ def module(monkeypatch):
     dispatcher = type("CPUDispatcher", (), {"__module__": "numba.core.registry", "__call__": lambda self: None})
     wrapper = types.ModuleType("slycot._wrapper")
     wrapper.sb02md = type("fortran", (), {"__module__": None, "__call__": lambda self: None})()
-    here.np, here.kernel, here.wrapper, here.len = np, dispatcher(), wrapper, len
+    here.np, here.kernel, here.wrapper, here.len, here.os = np, dispatcher(), wrapper, len, os
     monkeypatch.setitem(sys.modules, HERE, here)
 
 
@@ -62,6 +63,7 @@ def module(monkeypatch):
         ("wrapper.sb02md()", (NATIVE, "slycot")),
         ("np.sin(1)", (LIBRARIES, "")),
         ("len(x)", (PYTHON, "")),
+        ("os.stat(x)", (PYTHON, "")),
         ("x.method()", (NATIVE, HERE)),
     ],
 )

@@ -44,7 +44,7 @@ def brief(ledger: Run) -> str:
     if not what_if.calls:
         return _wrapped([verdict(what_if), *unseen(ledger)])
     if not (ledger.ranks or ledger.instance) and all(t.reason in ("small", "excluded_caller") for t in tallies):
-        return _wrapped([nothing_large(what_if), rest(ledger)])
+        return _wrapped([nothing_large(ledger, what_if), rest(ledger)])
     beyond = larger_of(ledger)
     said = [verdict(what_if), *uncertain(tallies), *beyond.ranks, *beyond.beyond, *failures(ledger), *shares(ledger)]
     return "\n".join([_wrapped(said), *_rows(ledger), _wrapped([*unseen(ledger), MORE])])
@@ -89,10 +89,11 @@ def verdict(w: WhatIf) -> str:
     return f"{core} would not make this run noticeably faster (modelled): {why}."
 
 
-def nothing_large(w: WhatIf) -> str:
-    """The sentence about a run of small calls only."""
-    calls, took_s, all_s = several(w.calls, "call"), duration(w.accelerated_s), duration(w.elapsed_s)
-    return f"Nothing is large enough for a {w.machine}: {calls} took {took_s} of {all_s} (measured)."
+def nothing_large(ledger: Run, w: WhatIf) -> str:
+    """The sentence about a run of small calls only, with their part of the processor time."""
+    calls = several(w.calls, "call")
+    took_s, all_s = duration(min(ledger.accelerated_cpu_s, ledger.cpu_s)), duration(ledger.cpu_s)
+    return f"Nothing is large enough for a {w.machine}: {calls} took {took_s} of {all_s} CPU time (measured)."
 
 
 def rest(ledger: Run) -> str:
@@ -103,7 +104,10 @@ def rest(ledger: Run) -> str:
             sums[kind] = sums.get(kind, 0.0) + seconds
     longest = sorted(sums.items(), key=lambda part: -part[1])[:NAMED]
     named = ", ".join(f"{duration(s)} {kind}" for kind, s in longest if s > LEAST_SHARE * ledger.cpu_s)
-    return f"Sampled: {named}; more: -v, --html FILE" if named and ledger.cpu_s > LEAST_S else MORE
+    if not named or ledger.cpu_s <= LEAST_S:
+        return MORE
+    said = f"Sampled: {named}; more: -v, --html FILE"
+    return said if len(said) <= COLUMNS - len(PREFIX) else f"Sampled: {named}; more: -v"  # one line
 
 
 def uncertain(tallies: list[Tally]) -> list[str]:

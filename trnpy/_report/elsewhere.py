@@ -133,7 +133,8 @@ def _of_native(spot: Spot) -> tuple[str, str]:
         return NUMBA, caller
     if package in ("numpy", "scipy"):
         return LIBRARIES, ""
-    return (PYTHON, "") if package in ("builtins", "__main__") else (NATIVE, package)
+    interpreter = package == "__main__" or package in sys.builtin_module_names  # posix and others that have no file
+    return (PYTHON, "") if interpreter else (NATIVE, package)
 
 
 def _called(spot: Spot) -> Any:
