@@ -1,9 +1,10 @@
 """python -m benchmarks eigh: eigh by divide and conquer, modelled on trn2, against SciPy's, measured on this host.
 
-The modelled time and the break-even are those of ``explain``: one function predicts all. The algorithm also runs as on
-a device, with every launch traced and priced by the simulator's cost model, which must agree with the prediction to
-10 %. It runs again with the recorded results of the launches, so that only the host's work between launches takes
-processor time: that is measured, and printed beside its prediction. No time here is a device's.
+The modelled time and the break-even are those of ``explain``: one function predicts all. Every launch of the algorithm
+is also traced and priced by the simulator's cost model, which must agree with the prediction to 10 %. A dry run gives
+the shapes of the launches, so the sizes may be large. Up to MEASURED rows, or with ``--measure``, the algorithm also
+runs with the kernels' reference versions, and once more with the recorded results of the launches: then only the host's
+work between launches takes processor time, which is printed beside its prediction. No time here is a device's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,9 @@ from benchmarks._measure import gate, header
 from nkisim.hardware import ERROR_FACTOR, TRN2, Hardware
 from nkisim.price.cost import Cost, price
 from nkisim.run.launch import Specification, run
-from trnpy._engine.abstract_arrays import new
+from nkisim.table import print_table
+from trnpy._call.decisions import decide, prepared, work_of
+from trnpy._engine.abstract_arrays import TWO_BYTES, new
 from trnpy._engine.cost_model import DryRuntime, tally
 from trnpy._engine.engines import HOST, DeviceEngine
 from trnpy._engine.time_parts import Parts
@@ -30,38 +34,56 @@ from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer
 from trnpy._nki.simulated import SimulatorRuntime, kernel
 from trnpy._report.reasons import Decision
-from trnpy._settings.host_rates import current_rates
-from trnpy.linalg import _divide, _eigh, _refinement
+from trnpy._settings.host_rates import FLOPS, HostRates, current_rates
+from trnpy._settings.policy import current_policy
+from trnpy.linalg import _eigh, _refinement
 
-SIZES = (512, 1024, 2048)
+SIZES = (512, 1000, 2000, 4000)
+MEASURED = 2000  # rows up to which the host's work is measured by default: 4000 take 15 minutes
 ROUNDS = 3
+DRIVERS = "evr", "evd"  # SciPy's default, and that of trnpy's fast path
 FLOAT32_STAGE = ("polynomial_sign", "orthonormal_polar", "projected_matrix", "matmul")
-GOAL = 0.6  # of TensorE's float32 peak, at n = 2048
+GOAL = 0.6  # of TensorE's float32 peak, at n = 2000
 AGREEMENT = 1.1  # of explain with the simulator's prices of the launches
-MOST_LAUNCHES = 60  # at n = 512 and 1024
+SPARED = 2  # launches that depend on the values of the matrix
+MOST_LAUNCHES = 60  # at n = 512 and 1000
 
 
-class TracingRuntime(SimulatorRuntime):
-    """Launches are traced without data and priced; results come from the kernels' twins."""
+class PricedRuntime(DryRuntime):
+    """A dry run whose launches are traced by their shapes and priced by the simulator's cost model."""
 
     def __init__(self, hardware: Hardware) -> None:
         super().__init__(hardware)
         self.costs: dict[Any, Cost] = {}
         self.device_s: Counter[str] = Counter()
         self.flops: Counter[str] = Counter()
-        self.fetched: list[np.ndarray] = []
 
     def run(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
-        """Outputs of the twin of ``name``; the launch is counted, and its modelled time is added."""
-        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
-        key = (name, *((b and (b.shape, b.dtype.name)) for b in buffers), *sorted(parameters.items()))
+        """Abstract outputs of the kernel; the modelled time of its launch is added."""
+        shapes = tuple(x if x is None else Specification(x.shape, _format(x.dtype)) for x in operands)
+        key = (name, shapes, *sorted(parameters.items()))
         if key not in self.costs:
-            shapes = tuple(b and Specification(b.shape, b.dtype) for b in buffers)
             self.costs[key] = price(
                 run(kernel(name), shapes, parameters, target=self.hardware.name, mode="trace").trace
             )
         self.device_s[name] += self.costs[key].device_s
         self.flops[name] += self.costs[key].flops
+        return super().run(name, *operands, **parameters)
+
+
+def _format(dtype: np.dtype) -> str:
+    return "bfloat16" if dtype == TWO_BYTES else dtype.name
+
+
+class RecordingRuntime(SimulatorRuntime):
+    """Results of launches come from the kernels' reference versions; the arrays that are fetched are recorded."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__(hardware)
+        self.fetched: list[np.ndarray] = []
+
+    def run(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         self.counters.count(name, buffers, parameters)
         outputs = HOST.kernel(name, *(b and b.value for b in buffers), **parameters)
         several = isinstance(outputs, tuple)
@@ -92,59 +114,70 @@ class Replay(DryRuntime):
 
 
 @dataclass(frozen=True)
-class Run:
-    """One eigh of order n."""
+class Modelled:
+    """One eigh of order n on trn2: the prediction of ``explain``, and the simulator's prices of its launches."""
 
     n: int
     launches: int
-    device_s: float  # modelled by the simulator, of all kernels
-    float32_share: float  # modelled: of TensorE's float32 peak, during the float32 stage
-    link_s: float  # modelled
-    between_s: float  # measured: the host's work between launches
-    steps_s: float  # the same, predicted, with the checks that a device hides
-    predicted: Parts  # by ``explain``
-    scipy_s: dict[str, float] = field(default_factory=dict)  # measured, by driver
+    device_s: float  # by the simulator, of all kernels
+    float32_share: float  # of TensorE's float32 peak, during the float32 stage
+    link_s: float
+    steps_s: float  # the host's work between launches, with the checks that a device hides
+    parts: Parts  # by ``explain``
 
     @property
     def predicted_s(self) -> float:
-        return sum(self.predicted)
+        return sum(self.parts)
 
     @property
     def traced_s(self) -> float:
         """As ``predicted_s``, with the simulator's prices of the launches."""
-        p = self.predicted
+        p = self.parts
         host_s = p.to_digits_s + p.from_digits_s + p.host_steps_s
         return self.device_s + self.launches * TRN2.launch_s + self.link_s + host_s
 
 
-def measured(n: int, rounds: int = ROUNDS, refined: bool = True) -> Run:
-    """eigh of a random symmetric (n, n) by divide and conquer; only its float32 stage if not ``refined``."""
+@dataclass(frozen=True)
+class Measured:
+    """The host's processor seconds for one eigh of order n: SciPy's by driver, and those between the launches."""
+
+    scipy_s: dict[str, float]
+    launches: int | None = None  # of the run with reference versions; None if there was none
+    between_s: float | None = None
+
+
+def modelled(n: int) -> Modelled:
+    """eigh of order n by divide and conquer, from a dry run."""
+    runtime = PricedRuntime(TRN2)
+    _eigh.eigh(new((n, n), np.dtype(np.float64), runtime.count), DeviceEngine(runtime), "divide")
+    moved = runtime.counters
+    link_s = moved.bytes_in / TRN2.link_bytes_per_s + moved.bytes_out / TRN2.unlink_bytes_per_s
+    stage_s = sum(runtime.device_s[name] for name in FLOAT32_STAGE)
+    share = sum(runtime.flops[name] for name in FLOAT32_STAGE) / (stage_s * TRN2.flops_per_s["float32"])
+    steps_s = sum(tally([runtime]).host_s(current_rates()).values())
+    launched, device_s = sum(moved.launches.values()), sum(runtime.device_s.values())
+    return Modelled(n, launched, device_s, share, link_s, steps_s, predicted(n, current_rates()).parts)
+
+
+def measured(n: int, run_it: bool) -> Measured:
+    """SciPy's seconds, and with ``run_it`` the host's in a run of the algorithm, for a random symmetric matrix."""
     rng = np.random.default_rng(n)
     a = rng.standard_normal((n, n))
     a = (a + a.T) / (2 * np.sqrt(2 * n))
-    runtime = TracingRuntime(TRN2)
-    engine = DeviceEngine(runtime)
-    between_s = 0.0
-    if refined:
-        w, x = _eigh.eigh(a, engine, "divide")
-        between_s = between(a, runtime.fetched)
-        assert np.linalg.norm(a @ x - x * w) <= 100 * _refinement.U * n, "the model's eigenvectors are not a's"
-    else:
-        _divide.eigenvectors(a, engine)
-    moved = runtime.counters
-    link_s = moved.bytes_in / TRN2.link_bytes_per_s + moved.bytes_out / TRN2.unlink_bytes_per_s
-    stage = [runtime.device_s[name] for name in FLOAT32_STAGE]
-    share = sum(runtime.flops[name] for name in FLOAT32_STAGE) / (sum(stage) * TRN2.flops_per_s["float32"])
     scipy_s = {}
-    for driver in ("evr", "evd") if rounds else ():
+    for driver in DRIVERS:
         times = []
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             started = time.process_time()
             scipy.linalg.eigh(a, driver=driver)
             times.append(time.process_time() - started)
         scipy_s[driver] = float(np.median(times))
-    launched, device_s = sum(moved.launches.values()), sum(runtime.device_s.values())
-    return Run(n, launched, device_s, share, link_s, between_s, steps_s(n), predicted(n).parts, scipy_s)
+    if not run_it:
+        return Measured(scipy_s)
+    runtime = RecordingRuntime(TRN2)
+    w, x = _eigh.eigh(a, DeviceEngine(runtime), "divide")
+    assert np.linalg.norm(a @ x - x * w) <= 100 * _refinement.U * n, "the model's eigenvectors are not a's"
+    return Measured(scipy_s, sum(runtime.counters.launches.values()), between(a, runtime.fetched))
 
 
 def between(a: np.ndarray, fetched: list[np.ndarray]) -> float:
@@ -159,48 +192,63 @@ def between(a: np.ndarray, fetched: list[np.ndarray]) -> float:
     return min(found)
 
 
-def steps_s(n: int) -> float:
-    """Predicted seconds of the host's work in eigh of order n."""
-    runtime = DryRuntime(TRN2)
-    _eigh.eigh(new((n, n), np.dtype(np.float64), runtime.count), DeviceEngine(runtime), "divide")
-    return sum(tally([runtime]).host_s(current_rates()).values())
-
-
-def predicted(n: int) -> Decision:
-    """The decision of ``explain`` on eigh by divide and conquer of order n on trn2."""
+def predicted(n: int, rates: HostRates) -> Decision:
+    """The decision of ``explain`` on eigh by divide and conquer of order n on trn2, for a host of these rates."""
+    op: Any = trnpy.linalg.eigh.__trnpy_op__  # type: ignore[attr-defined]
+    ready = prepared(op, True, (np.broadcast_to(0.0, (n, n)),), {})
+    assert isinstance(ready, tuple), ready
     with trnpy.policy(device="null", machine=TRN2.name, method="divide"):
-        return trnpy.explain(trnpy.linalg.eigh, np.broadcast_to(0.0, (n, n)))
+        return decide(op.name, ready[0], TRN2, current_policy(), rates, work=work_of(ready[0]))
+
+
+def break_even(rates: HostRates) -> int | None:
+    """The smallest multiple of 64 from which decide sends eigh to trn2; None if there is none up to the largest."""
+    return min((n for n in range(LONGEST, 0, -64) if predicted(n, rates).on_device), default=None)
+
+
+def of_this_run(scipy_s: Mapping[str, Mapping[int, float]]) -> HostRates:
+    """The host's rates, with those of both drivers of SciPy's eigh as measured in this run."""
+    rates = current_rates()
+    curves = {
+        kind: tuple((float(n), FLOPS["eigh"] * n**3 / s) for n, s in sorted(scipy_s[driver].items()))
+        for kind, driver in (("eigh", "evr"), ("eigh evd", "evd"))
+    }
+    return replace(rates, curves={**rates.curves, **curves})
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks eigh", description=__doc__)
-    parser.add_argument("--n", type=int, action="append", help=f"default: {SIZES}, the last its float32 stage only")
+    parser.add_argument("--n", type=int, action="append", help=f"default: {SIZES}")
+    parser.add_argument("--measure", action="store_true", help=f"the host's work also above {MEASURED} rows")
     options = parser.parse_args(argv)
     gate("tests/linalg/test_divide.py")
     margin = f"modelled on one core of trn2, within a factor of {ERROR_FACTOR:g}"
     header(f"eigh of random symmetric matrices by divide and conquer, {margin}")
-    print(f"{'host':>62}{'modelled':>19}{'SciPy, measured':>24}")
-    print(
-        "      n  launches  kernels  launching     link    predicted  measured  explain  traced |      evr        evd"
-    )
-    missed = 0
-    for n in options.n or SIZES:
-        refined = bool(options.n) or n < SIZES[-1]
-        found = measured(n, refined=refined)
-        scipy_s = "".join(f"{s:9.3f} s" for s in found.scipy_s.values()) if refined else ""
-        print(
-            f"{n:7}{found.launches:10}{found.device_s:8.4f} s{found.launches * TRN2.launch_s:9.4f} s"
-            f"{found.link_s:8.4f} s{found.steps_s:13.3f} s{found.between_s:9.3f} s{found.predicted_s:8.3f} s"
-            f"{found.traced_s:7.3f} s |{scipy_s}"
-            f"   float32 stage: {100 * found.float32_share:.0f} % of PE, modelled{'' if refined else ' (it alone)'}"
-        )
+    heads = (
+        "n", "launches", "kernels", "launching", "link", "host steps", "host steps, measured", "explain", "traced",
+        "traced / explain", "SciPy evr, measured", "evd, measured", "explain's host", "runs on",
+    )  # fmt: skip
+    rows, missed, scipy_s = [], 0, {driver: {} for driver in DRIVERS}
+    for n in sorted(options.n or SIZES):
+        found, host = modelled(n), measured(n, options.measure or n <= MEASURED)
+        decision, ratio = predicted(n, current_rates()), found.traced_s / found.predicted_s
+        for driver, s in host.scipy_s.items():
+            scipy_s[driver][n] = s
+        seconds = (found.device_s, found.launches * TRN2.launch_s, found.link_s, found.steps_s)
+        between_s = "not run" if host.between_s is None else f"{host.between_s:.3f} s"
+        times = (*host.scipy_s.values(), decision.host_s or 0.0)
+        rows.append((
+            str(n), str(found.launches), *(f"{s:.4f} s" for s in seconds), between_s, f"{found.predicted_s:.3f} s",
+            f"{found.traced_s:.3f} s", f"{ratio:.2f}", *(f"{s:.3f} s" for s in times),
+            "device" if decision.on_device else "host",
+        ))  # fmt: skip
+        print(f"n = {n}: float32 stage at {100 * found.float32_share:.0f} % of PE, modelled", flush=True)
         missed += n <= 1024 and found.launches >= MOST_LAUNCHES
-        missed += refined and not 1 / AGREEMENT <= found.traced_s / found.predicted_s <= AGREEMENT
-        missed += n >= 2048 and found.float32_share < GOAL
-    print(f"\nbreak-even with this host's LAPACK, modelled: n = {break_even()}")
+        missed += abs((host.launches or found.launches) - found.launches) > SPARED
+        missed += not 1 / AGREEMENT <= ratio <= AGREEMENT
+        missed += n >= 2000 and found.float32_share < GOAL
+    print_table("modelled, but for the columns that say measured", heads, rows)
+    rates = "this host's calibration" if current_rates().calibrated else "default rates"
+    print(f"\nbreak-even by explain with {rates}: n = {break_even(current_rates())}")
+    print(f"break-even by explain with SciPy's times of this run: n = {break_even(of_this_run(scipy_s))}")
     return int(missed > 0)
-
-
-def break_even() -> int | None:
-    """The smallest multiple of 128 from which decide sends eigh to trn2; None if there is none up to the largest."""
-    return min((n for n in range(LONGEST, 0, -128) if predicted(n).on_device), default=None)

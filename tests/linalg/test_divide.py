@@ -7,7 +7,7 @@ import pytest
 from doubles import FaultyEngine, RecordingEngine
 
 import trnpy.linalg
-from benchmarks.eigh import GOAL, MOST_LAUNCHES, measured
+from benchmarks.eigh import AGREEMENT, GOAL, MOST_LAUNCHES, break_even, modelled, of_this_run, predicted
 from linalg.matrices import FAMILIES, hermitian
 from linalg.test_eigh import check
 from nkisim.hardware import TRN2
@@ -350,17 +350,37 @@ def test_kernel_like_spectra_are_given_up_early():
     assert len(e.shapes) <= 5 * _refinement.KERNEL_LIKE
 
 
+@pytest.mark.parametrize("n", [384, 512])
+def test_the_benchmark_and_explain_predict_with_one_function_as_the_simulator_prices(n):
+    found = modelled(n)
+    with trnpy.policy(device="null", machine=TRN2.name, method="divide"):
+        explained = explain(trnpy.linalg.eigh, np.broadcast_to(0.0, (n, n)))
+    assert predicted(n, current_rates()) == explained and found.parts == explained.parts
+    assert 1 / AGREEMENT <= found.traced_s / sum(explained.parts) <= AGREEMENT
+    assert found.launches == sum(count for _, count in _tallied(n))
+
+
+def _tallied(n):
+    problem = trnpy.linalg.eigh.__trnpy_op__.prepare(np.broadcast_to(0.0, (n, n)))
+    return work_of(problem)._replace(method="divide").tally(TRN2, Policy()).launches
+
+
+def test_the_break_even_is_where_explain_begins_to_send_eigh():
+    first = break_even(current_rates())
+    for n, on_device in ((first - 64, False), (first, True)):
+        with trnpy.policy(device="null", machine=TRN2.name, method="divide"):
+            assert explain(trnpy.linalg.eigh, np.broadcast_to(0.0, (n, n))).on_device is on_device
+    slow = of_this_run({driver: {512: 1.0, 1024: 8.0} for driver in ("evr", "evd")})
+    assert break_even(slow) < first
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [512, 1024])
-def test_launches_of_one_eigh(n):
-    """On the trace-only simulator."""
-    found = measured(n, rounds=0)
+@pytest.mark.parametrize("n", [512, 1000, 2000])
+def test_launches_and_utilisation_of_one_eigh(n):
+    """Of a dry run, traced by the simulator."""
+    found = modelled(n)
     print(f"eigh of order {n}: {found.launches} launches, {1e3 * found.device_s:.1f} ms of kernels, modelled")
-    assert found.launches < MOST_LAUNCHES
-
-
-@pytest.mark.slow
-def test_modelled_utilisation_of_the_float32_stage():
-    found = measured(2048, rounds=0, refined=False)
-    print(f"float32 stage at n = 2048: {100 * found.float32_share:.0f} % of PE, modelled")
-    assert found.float32_share >= GOAL
+    print(f"float32 stage: {100 * found.float32_share:.0f} % of PE, modelled")
+    assert found.launches < MOST_LAUNCHES or n > 1024
+    assert found.float32_share >= GOAL or n < 2000
+    assert 1 / AGREEMENT <= found.traced_s / found.predicted_s <= AGREEMENT
