@@ -1,4 +1,4 @@
-"""Calls on one core of trn2 from arrays of the host: kernel, link, digits, host steps and launches apart, modelled.
+"""Calls on trn2 from arrays of the host: kernel, link, digits, host steps and launches apart, modelled.
 
 The parts are those of ``explain``, with the rates of this machine's calibration or the defaults. docs/hardware.md has
 the figures of an earlier version beside those of this one.
@@ -43,10 +43,10 @@ CALLS: Mapping[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = Mapping
 )
 
 
-def row(name: str, machine: str) -> tuple[str, ...]:
+def row(name: str, machine: str, cores: int = 1) -> tuple[str, ...]:
     """The table's row of one call, in milliseconds."""
     function, arguments = CALLS[name]
-    with trnpy.policy(device="null", machine=machine):
+    with trnpy.policy(device="null", machine=machine, cores=cores):
         found = trnpy.explain(function, *arguments)
     p = found.parts
     seconds = (
@@ -59,11 +59,14 @@ def row(name: str, machine: str) -> tuple[str, ...]:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks device", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
-    machine = parser.parse_args(argv).machine
-    header(f"calls from host arrays on one core of {machine}", f"modelled within a factor of {ERROR_FACTOR:g}")
+    parser.add_argument("--cores", type=int, default=1, help="that a call may use, if it is faster on several")
+    options = parser.parse_args(argv)
+    machine, cores = options.machine, options.cores
+    used = "one core" if cores == 1 else f"up to {cores} cores"
+    header(f"calls from host arrays on {used} of {machine}", f"modelled within a factor of {ERROR_FACTOR:g}")
     heads = (
         "call, ms", "kernel", "link", "to digits", "from digits, checks", "host steps", "launches", "device", "host",
         "runs on",
     )  # fmt: skip
-    print_table("modelled; nothing here ran on a Trainium", heads, [row(name, machine) for name in CALLS])
+    print_table("modelled; nothing here ran on a Trainium", heads, [row(name, machine, cores) for name in CALLS])
     return 0

@@ -248,7 +248,7 @@ def main(argv: list[str]) -> int:
         missed += not 1 / AGREEMENT <= ratio <= AGREEMENT
         missed += n >= 2000 and found.float32_share < GOAL
     print_table("modelled, but for the columns that say measured", heads, rows)
-    rates = "this host's calibration" if current_rates().calibrated else "default rates"
+    rates = "this host's calibration" if current_rates().calibrated else "the default rates, which are cautious"
     print(f"\nbreak-even by explain with {rates}: n = {break_even(current_rates())}")
     print(f"break-even by explain with SciPy's times of this run: n = {break_even(of_this_run(scipy_s))}")
     return int(missed > 0)

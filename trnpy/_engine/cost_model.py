@@ -39,6 +39,9 @@ GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
 SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
 NUMBER_S = 0.62e-9  # per float64 number that is split into digits (test_float64_digits)
 RESULT_S = 0.80e-9  # per result that is rounded to float64 (test_float64_round)
+# Of mp2_energy, for 128 rows of T: what VectorE and the transfers add to the products, and in float32 a third of that
+# (test_mp2_energy).
+ENERGIES_S = 8.5e-6
 # Both in rows of 512: shorter rows are as slow as rows with so many more elements; and the scales of the columns of a
 # matrix of a stack take MATRIX_S and a tenth of the rest.
 STACKED_WIDTH, MORE_ELEMENTS, MORE_RESULTS, MATRIX_S = 512, 124, 96, 6e-6
@@ -148,7 +151,10 @@ def _mp2_energy(
 ) -> Work:
     digits, naux, _columns = a.shape
     count, pairs = cells.shape[1], 0 if others is None else others.shape[1]
-    return _form(a), mp2_operations(digits, naux, span, count + 2 * pairs)
+    squares, tiles, form = count + 2 * pairs, -(-span // TILE), _form(a)
+    padded = tiles * TILE / span  # a tile with fewer rows takes TensorE just as long
+    products_s = padded * mp2_operations(digits, naux, span, squares) / TRN2.flops_per_s[form]
+    return form, _at_least(0.0, form, products_s + squares * tiles * (ENERGIES_S if digits > 1 else ENERGIES_S / 3))
 
 
 def _schwarz_screened_spmm(a: Any, b: Any, *_: Any, **__: Any) -> Work:

@@ -85,7 +85,8 @@ class Shape:
         """Bytes in one partition of SBUF: digits, row sums and their stores, two sets of work tiles, gaps, tables."""
         item = 4 if self.digits == 1 else 2
         panels = min(2 * self.k_tiles, -(-naux // TILE)) * 2 * self.digits * self.span * item
-        rows = -(-self.span // TILE) * self.span * (2 * 4 + 6 * (1 if self.left == self.right == 1 else 2))
+        tiles = -(-self.span // TILE)
+        rows = self.span * (2 * 4 * max(tiles, 2) + 6 * tiles * (1 if self.left == self.right == 1 else 2))
         works = 2 * self.span * (9 * 4 + 2 * 2)
         return panels + rows + works + 3 * self.span * 4 + 3 * TILE * 4 + 6 * MOST_PLACES
 

@@ -16,21 +16,23 @@ Newton step refines. Exchange uses transposes of the blocks before the diagonal;
 
 float32 numbers are multiplied without splitting, because splitting would not make their products more accurate.
 
-Bound by TensorE in the model: at naux = 1536 it is busy for 94 % of the time, VectorE for 58 %.
+Bound by TensorE in the model: at naux = 1536 and 448 virtuals it is busy for 84 % of the time, VectorE for 56 %.
 """
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import entry, flat, offsets, turned_format
+from ..shared.blocks import flat, offsets, turned_format, view
 
 TILE = 128  # rows of K on the partitions, and of a in the stationary operand
 SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
 EXACT = 8  # products of 128 rows of 8-bit digits that one bank sums exactly
 ROUNDED_GROUPS = 2  # the lowest groups may round: their unit is below the truncation error of the digits
 ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer
+STAGES = 5  # of the energies of some rows: each is issued after a group of products of the next rows
 SETS = 2  # of work tiles: a block of rows starts while the one before ends
+TURN = 6400  # instructions of one iteration of a loop: eight cells of 1536 auxiliary functions and 448 virtuals
 PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, then the rest
 
 
@@ -76,31 +78,79 @@ def mp2_energy(
         job["row"] = nl.ndarray((3, span), dtype=nl.float32, buffer=nl.private_hbm)
     first, second = job["stores"]
     own = first if exchange else None
+    steps = count_steps(a=a, span=span)
     _clear(job=job)
-    places = offsets(pattern=[[TILE * PARTS, count]], start=TILE * PARTS)
-
-    def cell(t):
-        _start(job=job)
-        _square(job=job, table=cells, sides=(0, 1), t=t, store=first, partner=own, whole=False, column=0)
-        _drain(job=job)
-        _finish(job=job, end=entry(table=places, t=t))
-
-    nl.fori_loop(0, nisa.register_alloc(count), cell)
+    squares = ((0, 1, first, own, False, 0),)
+    _visit(job=job, table=cells, start=TILE * PARTS, squares=squares, each=max(1, TURN // steps))
     _total(job=job, index=0)
     if extra > 0:
         _clear(job=job)
-        others_at = offsets(pattern=[[TILE * PARTS, extra]], start=(count + 2) * TILE * PARTS)
-
-        def pair(t):
-            _start(job=job)
-            _square(job=job, table=others, sides=(2, 3), t=t, store=first, partner=None, whole=True, column=0)
-            _square(job=job, table=others, sides=(0, 1), t=t, store=second, partner=first, whole=True, column=1)
-            _drain(job=job)
-            _finish(job=job, end=entry(table=others_at, t=t))
-
-        nl.fori_loop(0, nisa.register_alloc(extra), pair)
+        squares = ((2, 3, first, None, True, 0), (0, 1, second, first, True, 1))
+        start = (count + 2) * TILE * PARTS
+        _visit(job=job, table=others, start=start, squares=squares, each=max(1, TURN // (2 * steps)))
         _total(job=job, index=count + 1)
     return out
+
+
+def count_steps(a, span):
+    """Approximate instructions of one block of ``span`` rows and columns."""
+    digits, k, _ = a.shape
+    tiles, depth = (span + TILE - 1) // TILE, (k + TILE - 1) // TILE
+    return tiles * (depth * (digits * (digits + 1) // 2 + 1) + 60) + 2 * depth
+
+
+def _visit(job, table, start, squares, each):
+    """The ``squares`` of each entry of a table: (row of the first side, of the second, arguments of ``_square``).
+
+    An iteration of the device loop has ``each`` entries, so that only its first one waits for operands. ``start``:
+    offset of the first result.
+    """
+    sides, count = table.shape
+    turns = count // each
+    if turns > 0:
+        here = nl.ndarray((sides * turns, each), dtype=nl.int32, buffer=nl.private_hbm)
+        places = offsets(pattern=[[TILE * PARTS, turns * each]], start=start).reshape((turns, each))
+        nisa.dma_copy(dst=here.reshape((sides, turns * each)), src=table[:, 0 : turns * each])
+
+        def turn(t):
+            _start(job=job)
+            for e in range(each):
+                at = []
+                for row in range(sides):
+                    at.append(_read(table=here, t=t, offset=row * turns * each + e))
+                end = (_read(table=places, t=t, offset=e), 0)
+                _entry(job=job, at=at, squares=squares, end=end)
+            _drain(job=job)
+
+        nl.fori_loop(0, nisa.register_alloc(turns), turn)
+    if turns * each < count:
+        _start(job=job)
+    for index in range(turns * each, count):
+        at = []
+        for row in range(sides):
+            at.append(_read(table=table, t=None, offset=row * count + index))
+        _entry(job=job, at=at, squares=squares, end=(None, start + index * TILE * PARTS))
+    if turns * each < count:
+        _drain(job=job)
+
+
+def _read(table, t, offset):
+    """Element ``offset`` of an integer table in HBM, or as many rows further as the register t says."""
+    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    if t == None:  # noqa: E711 - NKI has no `is`
+        nisa.dma_copy(dst=here, src=flat(table).ap(pattern=[[1, 1], [1, 1]], offset=offset))
+    else:
+        pattern = [[table.shape[1], 1], [1, 1]]
+        nisa.dma_copy(dst=here, src=table.ap(pattern=pattern, offset=offset, scalar_offset=t, indirect_dim=0))
+    return here
+
+
+def _entry(job, at, squares, end):
+    """All squares of one entry, whose results go to ``end``. The last rows of the entry before are not finished yet."""
+    for square in squares:
+        left, right, store, partner, whole, column = square
+        _square(job=job, at=(at[left], at[right]), store=store, partner=partner, whole=whole, column=column)
+    job["late"]["end"] = end
 
 
 def _job(a, right, gaps, gaps_right, units, span, k_tiles):
@@ -118,7 +168,7 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
                 nl.ndarray((TILE, digits * span), dtype=a.dtype, buffer=nl.sbuf),
             )
         )
-    for _ in range(tiles):
+    for _ in range(max(tiles, 2)):
         rows.append((_work(span=span), _work(span=span)))
     for _ in range(2):
         store = []
@@ -147,7 +197,7 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "total": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
-        "masked": _work(span=wide), "tail": None, "out": None, "row": None, "biases": True,
+        "masked": _work(span=wide), "tail": None, "late": None, "out": None, "row": None, "biases": True,
         # The engine that relieves VectorE; on trn1 it is VectorE itself, because GpSimd adds no floating-point tiles.
         "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
     }  # fmt: skip
@@ -189,32 +239,38 @@ def _start(job):
     job["turned_t"] = nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum)
     job["traced"] = [False, False, False]
     job["tail"] = None
+    job["late"] = None
 
 
-def _square(job, table, sides, t, store, partner, whole, column):
+def _square(job, at, store, partner, whole, column):
     """One block T of ``span`` rows and columns: its direct sums and, with ``partner``, its exchange.
 
+    The engines overlap: energies of rows are issued among the products of the next rows, so that VectorE empties the
+    first banks of these before, and TensorE's part of the energies follows those products.
     ``partner`` holds T or, if ``whole``, the block whose transpose is multiplied by all of T.
     """
-    tiles, at = job["tiles"], (entry(table=table, t=t, row=sides[0]), entry(table=table, t=t, row=sides[1]))
-    k, chunk = job["a"].shape[1], job["k_tiles"] * TILE
+    tiles, k, chunk = job["tiles"], job["a"].shape[1], job["k_tiles"] * TILE
     first = k - (k - 1) // chunk * chunk  # the last chunk is a full one: the energies are computed at the same time
     starts = [(0, first)]
     for k0 in range(first, k, chunk):
         starts.append((k0, chunk))
+    if tiles == 1:  # the energies of the block before read the other sums
+        job["rows"] = [job["rows"][1], job["rows"][0]]
     used = 0
     for c in range(len(starts)):
         k0, depth = starts[c]
         _load(job=job, at=at, k0=k0, depth=depth, half=c % 2)
-        if c == 0:
-            _load_gaps(job=job, at=at)
         for r in range(tiles):
             used = _products(job=job, r=r, depth=depth, half=c % 2, begun=c > 0, used=used)
             if (c == 0 and r == 0) or c == len(starts) - 1:
                 _drain(job=job)
+            if c == 0 and r == 0:
+                _load_gaps(job=job, at=at)
             if c == len(starts) - 1:
-                _energies(job=job, r=r, store=store, column=column)
-                job["tail"] = {"r": r, "store": store, "partner": partner, "whole": whole, "column": column}
+                job["late"] = {
+                    "r": r, "sums": job["rows"][r], "store": store, "partner": partner, "whole": whole,
+                    "column": column, "stage": 0, "end": None,
+                }  # fmt: skip
 
 
 def _load_gaps(job, at):
@@ -299,6 +355,7 @@ def _products(job, r, depth, half, begun, used):
                 nisa.activation(dst=total, op=nl.copy, data=bank, scale=unit)
             started[side] = True
             used = used + 1
+            _late(job=job)
     return used
 
 
@@ -312,52 +369,84 @@ def _round(job, dst, between, data):
         nisa.tensor_scalar(dst=dst, data=between, op0=nl.subtract, operand0=ROUNDER)
 
 
-def _energies(job, r, store, column):
-    """The contribution of rows r of T to the sums, except the part that TensorE adds."""
+def _energies(job, r, sums, store, column, stage):
+    """One of the STAGES of the contribution of rows r of T to the sums, except the part that TensorE adds."""
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
-    high, low = job["rows"][r][0][0:height, :], job["rows"][r][1][0:height, :]
+    high, low = sums[0][0:height, :], sums[1][0:height, :]
     h, t = store[r][0][0:height, 0:span], store[r][1][0:height, :]
     rounded, gap, inverse = work["rounded"][0:height, :], work["gap"][0:height, :], work["inverse"][0:height, :]
     first, grid, rest = work["first"][0:height, :], work["grid"][0:height, :], work["rest"][0:height, :]
     g, u, own = work["g"][0:height, 0:span], work["u"][0:height, :], job["own"][0:height, 3 * r : 3 * r + 3]
+    place, side = 2 * (column * job["tiles"] + r), job["side"]
     spread = []
     for k in range(3):
         spread.append(job["spread"][k][0:height, :])
-    # r = -1 / gap, with one Newton step.
-    nisa.tensor_scalar(dst=gap, data=spread[0], op0=nl.add, operand0=own[:, 0:1])
-    nisa.activation(dst=inverse, op=nl.reciprocal, data=gap)
-    nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=job["side"])
-    nisa.scalar_tensor_tensor(dst=inverse, data=gap, op0=nl.subtract, operand0=2.0, op1=nl.multiply, operand1=inverse)
-    place = 2 * (column * job["tiles"] + r)
-    if job["a"].shape[0] == 1:
+    if stage == 0:  # r = -1 / gap
+        nisa.tensor_scalar(dst=gap, data=spread[0], op0=nl.add, operand0=own[:, 0:1])
+        nisa.activation(dst=inverse, op=nl.reciprocal, data=gap)
+        nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=side)
+    if stage == 1:  # with one Newton step
+        nisa.scalar_tensor_tensor(
+            dst=inverse, data=gap, op0=nl.subtract, operand0=2.0, op1=nl.multiply, operand1=inverse
+        )
+    if stage == 1 and job["a"].shape[0] == 1:
         nisa.activation(dst=t, op=nl.copy, data=high)
         nisa.tensor_tensor(dst=u, data1=high, data2=inverse, op=nl.multiply)
         _sum(job=job, work=work, pairs=((t, u),), kind=0, place=place, height=height)
+    if job["a"].shape[0] == 1:
         return
-    # T = H + t
-    _round(job=job, dst=h, between=rounded, data=high)
-    nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=job["side"])
-    nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=job["side"])
-    # G, the integer nearest to H / D, and z
-    nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
-    _round(job=job, dst=g, between=rounded, data=first)
-    nisa.scalar_tensor_tensor(dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g)
-    nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=job["side"])
-    nisa.scalar_tensor_tensor(dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g)
-    nisa.tensor_tensor(dst=grid, data1=grid, data2=rest, op=nl.add)
-    nisa.tensor_tensor(dst=grid, data1=grid, data2=t, op=nl.add)
-    nisa.tensor_tensor(dst=grid, data1=grid, data2=inverse, op=nl.multiply)  # z
-    nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=job["side"])
-    _sum(job=job, work=work, pairs=((h, grid), (t, u)), kind=0, place=place, height=height)
+    if stage == 1:  # T = H + t; G, the integer nearest to H / D
+        _round(job=job, dst=h, between=rounded, data=high)
+        nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=side)
+        nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=side)
+        nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
+        _round(job=job, dst=g, between=rounded, data=first)
+    if stage == 2:
+        nisa.scalar_tensor_tensor(
+            dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g
+        )
+        nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=side)
+        nisa.scalar_tensor_tensor(
+            dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g
+        )
+    if stage == 3:  # z
+        nisa.tensor_tensor(dst=grid, data1=grid, data2=rest, op=nl.add)
+        nisa.tensor_tensor(dst=grid, data1=grid, data2=t, op=nl.add)
+        nisa.tensor_tensor(dst=grid, data1=grid, data2=inverse, op=nl.multiply)
+        nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=side)
+    if stage == 4:
+        _sum(job=job, work=work, pairs=((h, grid), (t, u)), kind=0, place=place, height=height)
+
+
+def _late(job):
+    """The next stage of the energies of the last rows whose products are complete."""
+    rows = job["late"]
+    if rows == None:  # noqa: E711 - NKI has no `is`
+        return
+    _energies(job=job, r=rows["r"], sums=rows["sums"], store=rows["store"], column=rows["column"], stage=rows["stage"])
+    rows["stage"] = rows["stage"] + 1
+    if rows["stage"] == STAGES:
+        job["tail"] = rows
+        job["late"] = None
 
 
 def _drain(job):
-    """TensorE's part of the last rows whose energies were computed."""
-    tail = job["tail"]
-    if tail == None:  # noqa: E711 - NKI has no `is`
+    """The rest of the energies of the last rows, TensorE's part too, and the results of an entry that ends there."""
+    for _ in range(STAGES):
+        _late(job=job)
+    rows = job["tail"]
+    if rows == None:  # noqa: E711
         return
     job["tail"] = None
+    _last_rows(job=job, tail=rows)
+    if rows["end"] != None:  # noqa: E711
+        _finish(job=job, end=rows["end"])
+        job["traced"] = [False, False, False]
+
+
+def _last_rows(job, tail):
+    """The traces of some rows, and their exchange."""
     r, column, whole, partner = tail["r"], tail["column"], tail["whole"], tail["partner"]
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
@@ -432,5 +521,4 @@ def _finish(job, end):
             nisa.tensor_reduce(dst=parts[0:wide, 2 * kind : 2 * kind + 1], op=nl.add, data=masked, axis=1)
         nisa.tensor_reduce(dst=parts[:, 2 * kind + 1 : 2 * kind + 2], op=nl.add, data=job["sums"][:, kind, :], axis=1)
     nisa.tensor_tensor(dst=job["total"], data1=job["total"], data2=parts, op=nl.add)
-    target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], scalar_offset=end, indirect_dim=0)
-    nisa.dma_copy(dst=target, src=parts)
+    nisa.dma_copy(dst=view(x=job["out"], at=end, pattern=[[PARTS, TILE], [1, PARTS]]), src=parts)
