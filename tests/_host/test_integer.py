@@ -288,3 +288,48 @@ def test_small_matrices_are_multiplied_unread(name, dtype, order):
     ours, theirs = routed(lambda: getattr(trnpy, name)(a, b)), getattr(np, name)(a, b)
     assert (ours.dtype, ours.strides, ours.flags.owndata) == (theirs.dtype, theirs.strides, theirs.flags.owndata)
     np.testing.assert_array_equal(ours, theirs)
+
+
+SUMMED = [
+    ("bdae,bc->e", (41, 4, 3, 77), (41, 11)),
+    ("a,b->b", (171,), (10_227,)),
+    ("ab,dca->bc", (16, 18), (21, 86, 16)),
+    ("aab,bc->b", (60, 60, 90), (90, 120)),
+    ("ab,cd->a", (160, 12), (50, 10)),
+    ("ab,bc->b", (60, 1), (90, 200)),  # an axis of length one is repeated
+]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8", "?"])
+@pytest.mark.parametrize("subscripts, a, b", SUMMED, ids=lambda x: x if isinstance(x, str) else "")
+def test_labels_of_one_operand_are_summed_first_modulo_the_width_of_the_dtype(subscripts, a, b, dtype):
+    """Sums of the result's dtype, so an int8 operand of an int64 product does not wrap around early."""
+    rng = np.random.default_rng(len(subscripts))
+    info = None if dtype == "?" else np.iinfo(dtype)
+
+    def drawn(shape, dtype):
+        if info is None:
+            return rng.random(shape) < 0.01
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return rng.integers(low, high, shape, dtype=dtype, endpoint=True)
+
+    for other in {dtype, "?" if dtype == "?" else "i1" if info.min < 0 else "u1"}:
+        x, y = drawn(a, dtype), drawn(b, other)
+        if subscripts.startswith("ab,dca"):
+            y = y[:, ::-1]
+        with trnpy.policy(device="none"):
+            assert trnpy.explain(trnpy.einsum, subscripts, x, y).route == "sums before products"
+        ours, theirs = trnpy.einsum(subscripts, x, y), np.einsum(subscripts, x, y)
+        assert (ours.dtype, type(ours)) == (theirs.dtype, type(theirs))
+        np.testing.assert_array_equal(ours, theirs)
+        assert getattr(ours, "flags", np.empty(0).flags).writeable
+
+
+@pytest.mark.parametrize("subscripts, a, b, dtype", [
+    ("ab,bc->ac", (90, 90), (90, 90), "i8"), ("a,b->ab", (400,), (400,), "i8"), ("ab,bc->a", (60, 90), (90, 2), "i8"),
+    ("a,b->b", (171,), (10_227,), "f2"),
+])  # fmt: skip
+def test_nothing_is_summed_first_if_it_would_save_little_or_round_twice(subscripts, a, b, dtype):
+    with trnpy.policy(device="none"):
+        decision = trnpy.explain(trnpy.einsum, subscripts, np.ones(a, dtype), np.ones(b, dtype))
+    assert decision.route != "sums before products"

@@ -18,7 +18,7 @@ from trnpy._call.guards import c_einsum
 from trnpy._call.host_table import HostRoute, Look
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import WITHOUT_BLAS, Shapes
-from trnpy._einsum.plan import GREEDY, plan
+from trnpy._einsum.plan import GREEDY, Plan, plan
 from trnpy._einsum.product import extent
 from trnpy._host import integer, pairwise
 from trnpy._host.pairwise import SMALL
@@ -113,7 +113,9 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
                 return c_einsum
             if not {a.dtype.char, b.dtype.char} <= EXACT:
                 return True
-            return _without_blas(a, b) if _einsum_in_c(args) is None else _long_in_c(a, b)
+            if _einsum_in_c(args) is not None:
+                return _long_in_c(a, b)
+            return _without_blas(a, b) or _sums_first(args[0], (a.shape, b.shape), b.dtype.char)
     arrays = [a for a in args if type(a) is ndarray]
     if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
         return c_einsum if plain and len(arrays) == len(args) - 1 else False
@@ -193,6 +195,9 @@ def _by_dot(of_dot: Look | Fixed, others: Look | Fixed) -> Callable[[Args, Kwarg
 def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: Any) -> Contraction:
     problem = prepare(*operands, **kwargs)
     if problem.cost.kind == "integer":
+        if integer.sums_first(problem.plan, problem.dtype.char) and problem.out is None:
+            plain = not kwargs and type(operands[0]) is str
+            return replace(problem, route=integer.summed_route(problem, plain))
         if problem.plan.steps[0].loops or not pairwise.one_product(problem.plan):
             return problem
         if not kwargs and (product := _einsum_in_c(operands)) is not None:
@@ -226,14 +231,25 @@ def _fixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _only_looped(subscripts: str, shapes: Shapes) -> bool:
-    """Whether NumPy's loop computes this contraction of two operands of integers, whatever their values are."""
+def _planned(subscripts: str, shapes: Shapes) -> Plan | None:
     try:
         inputs, output, _ = grammar.parse((subscripts, *[np.broadcast_to(0, shape) for shape in shapes]))
-        found = plan(inputs, output, shapes, GREEDY)
+        return plan(inputs, output, shapes, GREEDY)
     except (Unsupported, ValueError):
-        return True
-    return not output or not found.steps or found.steps[0].loops or not pairwise.one_product(found)
+        return None
+
+
+def _only_looped(subscripts: str, shapes: Shapes) -> bool:
+    """Whether the values of two operands of integers do not decide what computes this contraction."""
+    found = _planned(subscripts, shapes)
+    return (
+        found is None or not found.output or not found.steps or found.steps[0].loops or not pairwise.one_product(found)
+    )
+
+
+def _sums_first(subscripts: str, shapes: Shapes, char: str) -> bool:
+    found = _planned(subscripts, shapes)
+    return found is not None and integer.sums_first(found, char)
 
 
 def _fixed_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -12,6 +12,8 @@ import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.decisions import Route
+from trnpy._einsum.plan import contract
+from trnpy._engine.engines import HOST
 from trnpy._host.pairwise import ROUTE_S
 from trnpy._report.reasons import Reason, Unsupported
 from trnpy._settings.host_rates import HostRates, current_rates
@@ -19,7 +21,7 @@ from trnpy._settings.policy import HYSTERESIS
 from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
-    from trnpy._einsum.plan import Contraction
+    from trnpy._einsum.plan import Contraction, Plan
 
 # A digit is an integer slice (Ozaki splitting).
 CONVERSIONS = 1  # passes over memory for each digit: splitting, conversion and summation mostly stay in the cache
@@ -43,6 +45,7 @@ SINGLE_SIGNIFICAND = 24  # of float32
 # a route (AMD EPYC, 2026-11).
 LEAST_OF_INTEGERS = volume(100_000)
 LONG = volume(27_000_000)  # multiply-adds from which full-range int64 products pay: gain 1.2 at 300 rows, 1.5 at 400
+SUMMED = 4  # a route that sums first has at most this part of the loop's operations left
 LEAST: Mapping[str, int] = {"e": volume(30_000), "?": volume(300_000)}
 
 
@@ -118,13 +121,38 @@ def route(problem: Contraction, product: Product) -> Route:
     def again(a: np.ndarray, b: np.ndarray) -> Any:
         rates = current_rates()
         if dtype.kind == "b":
-            if any_s(a, b, k, elements) < HYSTERESIS * seconds(rates):
+            if any_s(a, b, k, elements) < SURE * seconds(rates):
                 raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
         elif not pays(whole, rates) and largest_sum(a, b, k) >= 2**SIGNIFICAND:
             raise Unsupported(Reason.VALUE, "values so large that products of digits take longer")
         return exact(product, a, b, k, dtype)
 
     return Route("exact float64 products", seconds, lambda: again(*arrays), again=again)
+
+
+def sums_first(p: Plan, char: str) -> bool:
+    """Whether most of the loop over integers or bools is for labels of one operand, which can be summed before it."""
+    multiplied = len(p.steps) == 1 and char != "e"
+    return multiplied and p.loop_flops > 2 * least(np.dtype(char)) and SUMMED * p.product_flops <= p.loop_flops
+
+
+def summed_route(problem: Contraction, plain: bool) -> Route:
+    """Labels that only one operand has are summed before the product, which is exact modulo the width of the dtype.
+
+    ``plain``: the call has only subscripts and arrays as arguments.
+    """
+    p, dtype, cost = problem.plan, problem.dtype, problem.cost
+
+    def seconds(rates: HostRates) -> float:
+        flops = p.product_flops + sum(a.size for a in problem.arrays)
+        return rates.seconds("integer", cost.n, flops, dtype) + ROUTE_S
+
+    def again(subscripts: str, *arrays: np.ndarray) -> Any:
+        result = contract(p, arrays, dtype, (HOST,))
+        result = result.astype(dtype, order=problem.order, copy=not result.flags.writeable)
+        return result[()] if problem.scalar else result
+
+    return Route("sums before products", seconds, lambda: again("", *problem.arrays), again=again if plain else None)
 
 
 def half_route(problem: Contraction, product: Product) -> Route:
@@ -195,7 +223,10 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
 ELEMENT_S, PAIR_S, SURPRISE_S = 1e-9, 0.28e-9, 8e-9
 # Seconds of a product in float32 for the same, per element and per term: of 700 x 700, and half of those of thin ones.
 REAL_ELEMENT_S, REAL_TERM_S = 0.2e-9, 0.02e-9
-SAMPLE = 2**12  # elements read to estimate the share of true elements
+SURE = (
+    3.0  # how many times faster the product in float32 must be, because both predictions are right within a factor of 2
+)
+SAMPLE = 2**10  # elements read to estimate the share of true elements
 
 
 def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
@@ -211,7 +242,7 @@ def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
 def loops_long(a: np.ndarray, b: np.ndarray, k: int) -> bool:
     """Whether NumPy's product of bools with sums of k terms takes longer than a product in float32."""
     elements = a.size * b.size // k**2
-    return any_s(a, b, k, elements) > HYSTERESIS * elements * (REAL_ELEMENT_S + REAL_TERM_S * k)
+    return any_s(a, b, k, elements) > SURE * elements * (REAL_ELEMENT_S + REAL_TERM_S * k)
 
 
 def share(a: np.ndarray) -> float:

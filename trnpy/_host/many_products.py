@@ -13,9 +13,11 @@ from numpy import ndarray
 
 from trnpy._call import guards
 
-# Bound before anything is patched. It takes 0.5 to 1.0 times the time of ``@`` at 4 x 4 to 64 x 64 (Haswell and
-# SkylakeX kernels, one thread of an EPYC, 2026-11-27), because a ufunc such as matmul selects its loop in each call.
-_numpy_dot = np.dot
+# Bound before anything is patched. dot takes 0.6 to 0.9 times the time of matmul at 4 x 4 to 32 x 32, because a ufunc
+# selects its loop in each call. It clears its result first, so results of LARGE elements take it 1.0 to 1.14 times as
+# long (Haswell and SkylakeX kernels, one thread of an EPYC, 2026-11-28).
+_numpy_dot, _numpy_matmul = np.dot, np.matmul
+LARGE = 64 * 64
 
 PRODUCT = re.compile(r"([a-zA-Z]{1,2}),([a-zA-Z]{1,2})->([a-zA-Z]{0,2})").fullmatch
 _dimensions, _dtype = attrgetter("ndim"), attrgetter("dtype")
@@ -100,9 +102,11 @@ def _products(subscripts: str, lefts: Sequence[ndarray], rights: Sequence[ndarra
         lefts = [a.T for a in lefts]
     if right:
         rights = [b.T for b in rights]
+    matrices = lefts[0].ndim == rights[0].ndim == 2
+    large = matrices and lefts[0].shape[0] * rights[0].shape[1] >= LARGE
     try:
         # BLAS's products warn of overflow, but NumPy's einsum loop does not.
-        return guards.QUIET.copy().run(list, map(_numpy_dot, lefts, rights))
+        return guards.QUIET.copy().run(list, map(_numpy_matmul if large else _numpy_dot, lefts, rights))
     except ValueError:  # einsum stretches an operand, or raises its own error
         return None
 
