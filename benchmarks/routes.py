@@ -124,8 +124,8 @@ def best(call: Call, other: Callable[[], Any]) -> float:
             if gain < MISSED:
                 break
             gain = min(gain, 1 / paired(call.original, other, row_s)[1])
-    except (Unsupported, ValueError, TypeError, np.linalg.LinAlgError, MemoryError):
-        return 0.0
+    except (Unsupported, ValueError, TypeError, KeyError, np.linalg.LinAlgError, MemoryError):
+        return 0.0  # KeyError: a route that only real matrices take
     return gain
 
 

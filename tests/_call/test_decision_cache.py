@@ -198,7 +198,7 @@ def test_functions_of_matrices_go_one_way(name, good, monkeypatch):
 
 def test_a_spectrum_goes_one_way(monkeypatch):
     ran = counting(monkeypatch, (tridiagonal, "eigh"))
-    for n in (250, 100):
+    for n in (250, 90):
         route = four_ways("scipy.linalg.eigh", trnpy.linalg.eigh, scipy.linalg, ran, definite(n))
         assert route == ("evd" if n == 250 else "")
 

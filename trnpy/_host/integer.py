@@ -121,7 +121,7 @@ def route(problem: Contraction, product: Product) -> Route:
     def again(a: np.ndarray, b: np.ndarray) -> Any:
         rates = current_rates()
         if dtype.kind == "b":
-            if any_s(a, b, k, elements) < SURE * seconds(rates):
+            if not loops_long(a, b, k):
                 raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
         elif not pays(whole, rates) and largest_sum(a, b, k) >= 2**SIGNIFICAND:
             raise Unsupported(Reason.VALUE, "values so large that products of digits take longer")
@@ -221,11 +221,11 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
 # Seconds of NumPy's loop over bools: per element of the result, per pair that it reads, and per element at whose end
 # the processor does not expect the loop to end (AMD EPYC, 2026-11-28: within a factor of 2 for 3 to 1000 terms).
 ELEMENT_S, PAIR_S, SURPRISE_S = 1e-9, 0.28e-9, 8e-9
-# Seconds of a product in float32 for the same, per element and per term: of 700 x 700, and half of those of thin ones.
-REAL_ELEMENT_S, REAL_TERM_S = 0.2e-9, 0.02e-9
-SURE = (
-    3.0  # how many times faster the product in float32 must be, because both predictions are right within a factor of 2
-)
+# Seconds of a product in float32 for the same: per element and term, per term if the result has fewer than THIN rows or
+# columns, and per element that is converted (SkylakeX and Haswell kernels: within a factor of 1.5).
+REAL_ELEMENT_S, REAL_TERM_S, THIN_TERM_S, CONVERTED_S = 0.5e-9, 0.02e-9, 0.05e-9, 0.25e-9
+THIN = 16
+SURE = 1.5  # how many times faster the product in float32 must be, because both times are rough
 SAMPLE = 2**10  # elements read to estimate the share of true elements
 
 
@@ -241,8 +241,11 @@ def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
 
 def loops_long(a: np.ndarray, b: np.ndarray, k: int) -> bool:
     """Whether NumPy's product of bools with sums of k terms takes longer than a product in float32."""
-    elements = a.size * b.size // k**2
-    return any_s(a, b, k, elements) > SURE * elements * (REAL_ELEMENT_S + REAL_TERM_S * k)
+    stack = len(a) if a.ndim == b.ndim == 3 and len(a) == len(b) else 1  # whose length is in both sizes
+    elements = a.size * b.size // (k * k * stack)
+    thin = elements * k < THIN * max(a.size, b.size)
+    real_s = elements * (REAL_ELEMENT_S + (THIN_TERM_S if thin else REAL_TERM_S) * k) + CONVERTED_S * (a.size + b.size)
+    return any_s(a, b, k, elements) > SURE * real_s
 
 
 def share(a: np.ndarray) -> float:
