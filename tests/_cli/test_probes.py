@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 
+import nkisim.isa
 from nkisim.hardware import TRN2
 from nkisim.lint.linter import lint_file, lint_launch
+from nkisim.run.launch import run
 from trnpy._base import store
 from trnpy._cli import doctor, probes
+from trnpy._engine.cost_model import DryRuntime
 from trnpy._engine.engines import DeviceEngine, Refused
-from trnpy._engine.precision import Facts, facts_path, probed, save_facts
+from trnpy._engine.precision import FORMS, Facts, facts_path, probed, save_facts
 from trnpy._nki import device
 from trnpy._nki.device import identity
 from trnpy._nki.kernels import FOLDER, source
-from trnpy._nki.runtime import CompileError
+from trnpy._nki.runtime import Buffer, CompileError, dtype_of
 from trnpy._nki.simulated import SimulatorRuntime, kernel
 
 
@@ -110,33 +113,104 @@ def test_without_integer_sums_nothing_is_launched(capsys):
     assert not e.counters.launches
 
 
-@pytest.mark.parametrize("wrong", ["transposes", "register_offsets", "sums_of_loops"])
-def test_without_transposes_offsets_and_loops_nothing_is_launched(wrong, capsys):
-    assert probes.report(DeviceEngine(Odd(f"probes.{wrong}", largest))) == 1
+def test_without_transposes_nothing_is_launched(capsys):
+    assert probes.report(DeviceEngine(Odd("probes.transposes", largest))) == 1
     assert "float64: on the host\nintegers: on the host\nfloat32: on the host" in capsys.readouterr().out
     assert not probed("simulator", "trn2").content.blocks
     e, a = DeviceEngine(SimulatorRuntime(TRN2)), np.ones((3, 3), "f4")
     for call in (lambda: e.matmul(a, a), lambda: e.gram(a), lambda: e.put(a.astype("f8"))):
-        with pytest.raises(Refused, match="self-tests found wrong transposes, register offsets or loops"):
+        with pytest.raises(Refused, match="self-tests found wrong transposes"):
             call()
     assert not e.counters.launches and e.format(np.dtype("f8")) == ""
+
+
+@pytest.mark.parametrize(
+    "wrong, most, name", [("register_offsets", 0, "no device loop"), ("sums_of_loops", 1, "one device loop at most")]
+)
+def test_without_offsets_or_loops_only_programs_without_them_run(wrong, most, name, capsys):
+    assert probes.report(DeviceEngine(Odd(f"probes.{wrong}", largest))) == 1
+    assert f"programs: with {name}; larger calls on the host" in capsys.readouterr().out
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    a, b = np.random.default_rng(0).standard_normal((2, 150, 140))
+    np.testing.assert_allclose(e.matmul(a, b.T), a @ b.T, rtol=1e-12, atol=1e-12)
+    assert e.counters.launches["float64_matmul"] == 1
+    with pytest.raises(Refused, match="float64_digits of these shapes has 2 device loops"):
+        e.runtime.run("float64_digits", Buffer(None, (8192, 2 * 8192), np.dtype("i4")), by_rows=True)
+    assert e.runtime._most_loops == most
+
+
+def test_one_loop_is_allowed_if_only_a_second_one_is_wrong():
+    cells = Buffer(None, (2, 40), np.dtype("i4"))
+    digits, gaps = Buffer(None, (4, 1536, 448), dtype_of("bfloat16")), Buffer(None, (3, 448), np.dtype("f4"))
+    operands = (digits, gaps, Buffer(None, (1, 5), np.dtype("f4")), cells)
+    launched = []
+
+    class Noted(DryRuntime):
+        def run(self, name, /, *operands, **parameters):
+            launched.append((name, parameters["span"]))
+
+    for facts, taken in ((Facts(loops=False), True), (Facts(offsets=False), False), (Facts(), True)):
+        launched.clear()
+        e = DeviceEngine(Noted(TRN2), facts=facts)
+        if taken:
+            e.kernel("mp2_energy", *operands, span=448)
+        else:
+            with pytest.raises(Refused, match="mp2_energy of these shapes has 1 device loops"):
+                e.kernel("mp2_energy", *operands, span=448)
+        assert launched == [("mp2_energy", 448)] * taken
 
 
 def test_kernels_take_another_form_on_a_device_that_answered_otherwise(capsys):
     assert probes.report(DeviceEngine(Odd("probes.repeated_rows", largest))) == 1
     assert probed("simulator", "trn2").content == Facts(repeats=False)
+    assert "mp2_energy: without repeats\nschwarz_screened_spmm: without repeats\n" in capsys.readouterr().out
     launched = []
 
     class Noted(SimulatorRuntime):
         def run(self, name, /, *operands, **parameters):
-            launched.append((name, {k: v for k, v in parameters.items() if k in ("repeats", "biases")}))
+            launched.append((name, {k for k, v in parameters.items() if k in ("repeats", "biases") and not v}))
             return super().run(name, *operands, **parameters)
 
+    facts = Facts(repeats=False, biases=False)
     for check in probes.KERNELS:
-        if check.kernel in ("mp2_energy", "schwarz_screened_spmm", "axpby"):
-            assert not probes.run(DeviceEngine(Noted(TRN2), facts=Facts(repeats=False, biases=False)), check).differs
-    both = {"repeats": False, "biases": False}
-    assert launched == [("axpby", {}), ("mp2_energy", both), ("schwarz_screened_spmm", {"repeats": False})]
+        if check.kernel in FORMS or check.kernel == "axpby":
+            assert not probes.run(DeviceEngine(Noted(TRN2), facts=facts), check).differs
+    assert dict(launched) == {"axpby": set(), **{name: set(form) for name, form in FORMS.items()}}
+
+
+# mp2_energy adds what is left of a number that it has rounded, so that another integer is no error there.
+BY_SCALARE = [c for c in probes.ALL if "biases" in FORMS.get(c.kernel, ()) and c.kernel != "mp2_energy"]
+
+
+@pytest.mark.parametrize("check", BY_SCALARE, ids=lambda c: c.kernel)
+def test_the_other_form_does_not_rely_on_numbers_that_scalare_adds(check, monkeypatch):
+    """On a device whose ScalarE adds something else, the default form is wrong and the other one right."""
+    right = nkisim.isa.activation
+
+    def wrong(*args, bias=None, **kwargs):
+        more = {} if bias is None else {"bias": bias + 1.0 if isinstance(bias, float) else bias}
+        return right(*args, **more, **kwargs)
+
+    monkeypatch.setattr(nkisim.isa, "activation", wrong)
+    assert probes.run(DeviceEngine(SimulatorRuntime(TRN2)), check).differs
+    assert not probes.run(DeviceEngine(SimulatorRuntime(TRN2), facts=Facts(biases=False)), check).differs
+
+
+@pytest.mark.parametrize("check", probes.KERNELS, ids=lambda c: c.kernel)
+def test_no_kernel_transposes_16_bit_numbers_by_nc_transpose_on_trn1(check):
+    """Which format of PSUM it writes there is not settled; a product with the identity writes float32."""
+    trace = run(kernel(check.kernel), check.operands(), check.parameters, target="trn1", mode="trace").trace
+    turned = {o.dtype for i in trace.instructions if i.opcode == "nc_transpose" for o in i.reads}
+    assert turned <= {"float32"}
+
+
+def test_transposes_of_16_bit_numbers_are_products_on_trn1():
+    opcodes = {}
+    for target in ("trn1", "trn2"):
+        check = next(c for c in probes.PROBES if c.kernel == "probes.transposes")
+        trace = run(kernel(check.kernel), check.operands(), {}, target=target, mode="trace").trace
+        opcodes[target] = {i.opcode for i in trace.instructions if i.engine == "tensor"}
+    assert opcodes == {"trn1": {"nc_matmul"}, "trn2": {"nc_transpose"}}
 
 
 def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):

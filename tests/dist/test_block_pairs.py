@@ -102,7 +102,7 @@ def test_orbitals_that_a_core_has_make_a_visit_faster():
         assert later.send_s == pytest.approx(first.send_s / 2, rel=0.01)
         assert later.launch_s < first.launch_s and later.fetch_s == first.fetch_s
         assert later.engine_s < 0.9 * first.engine_s and later.host_steps_s < 0.8 * first.host_steps_s
-        assert sum(later) < 0.77 * sum(first)
+        assert sum(later) < 0.8 * sum(first)
 
 
 def test_a_core_that_errs_is_found_and_the_host_forms_its_pairs(tmp_path):

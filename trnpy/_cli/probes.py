@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._engine.engines import HOST, Engine
-from trnpy._engine.precision import Facts, save_facts
+from trnpy._engine.precision import FORMS, Facts, save_facts
 from trnpy._nki.kernels.chem import mp2_energy_reference
 from trnpy._nki.runtime import DeviceError
 
@@ -128,6 +128,10 @@ PROBES = (
         decides="integer_sums",
     ),
     Check("probes.byte_reads", "every eighth byte is read as a number", _digit_bytes, {"width": 8}),
+    Check(
+        "probes.byte_reads", "and ScalarE takes 128 from it exactly", _digit_bytes, {"width": 8},
+        answer=lambda outputs: np.asarray(outputs)[:128], decides="biases",
+    ),
     Check("probes.denormals", "float32 keeps numbers below 2^-126", _denormals, decides="denormals"),
     Check("probes.remainders", "a cast to int32 rounds, and remainders are exact", _below_2_24),
     Check(
@@ -350,8 +354,12 @@ def difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
 
 
 def facts(outcomes: list[Outcome]) -> Facts:
-    """The facts about the hardware that follow from the outcomes."""
-    return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
+    """The facts about the hardware that follow from the outcomes: each holds if all checks that decide it agree."""
+    found: dict[str, bool] = {}
+    for outcome in outcomes:
+        if name := outcome.check.decides:
+            found[name] = found.get(name, True) and not outcome.differs
+    return Facts(**found)
 
 
 ALL = (*PROBES, *KERNELS)
@@ -378,7 +386,14 @@ def report(engine: Engine) -> int:
     print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
     single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"
     single = single if found.blocks else "on the host"
-    print(f"float32: {single}\nkept in {path}")
+    print(f"float32: {single}")
+    if found.most_loops is not None:
+        most = "no device loop" if found.most_loops == 0 else "one device loop at most"
+        print(f"programs: with {most}; larger calls on the host")
+    for kernel in FORMS:
+        if form := found.form(kernel):
+            print(f"{kernel}: without {' and '.join(form)}")
+    print(f"kept in {path}")
     wrong = sum(bool(o.differs) for o in outcomes)
     print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
     return 1 if wrong else 0

@@ -65,7 +65,6 @@ class DeviceEngine:
         facts: Facts | None = None,
         beside: Beside[None] = beside,
     ) -> None:
-        self.runtime = runtime
         self._beside = beside
         self.name = runtime.name
         self.hardware: Hardware | None = runtime.hardware
@@ -76,6 +75,7 @@ class DeviceEngine:
         self.buckets = Buckets(tuning.tiles)
         self.compiles = _tuning.Compiles(runtime, tuning)
         self.facts = facts or probed(runtime.name, runtime.hardware.name).content or Facts()
+        self.runtime: Runtime = runtime if self.facts.usual else _formed(runtime, self.facts)
 
     @property
     def counters(self) -> LaunchCounters:
@@ -113,7 +113,7 @@ class DeviceEngine:
         if not self.facts.integer_sums:
             raise Refused("self-tests found inexact integer sums on GpSimd, which kernels need to find their blocks")
         if not self.facts.blocks:
-            raise Refused("self-tests found wrong transposes, register offsets or loops, which kernels need for blocks")
+            raise Refused("self-tests found wrong transposes, which kernels need for their blocks")
         precision = current_policy().products
         if precision != "matched" and dtype.kind in "fc":
             return NAMED[precision]
@@ -144,7 +144,7 @@ class DeviceEngine:
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         """Launch a kernel. Its outputs stay on the device; arrays among the operands are sent to it."""
-        return self.runtime.run(name, *map(self._operand, operands), **parameters, **self.facts.form(name))
+        return self.runtime.run(name, *map(self._operand, operands), **parameters)
 
     def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
         return (self,)
@@ -439,6 +439,16 @@ class DeviceEngine:
             more = kernels.trsm(kept, left, False, lower, False, unit)
             x[:, columns] = self.get(kernels.axpby(1.0, first, 1.0, more))
         return x
+
+
+def _formed(runtime: Runtime, facts: Facts) -> Runtime:
+    """``runtime`` with the forms of kernels for a device on which self-tests failed."""
+    from trnpy._nki.formed import FormedRuntime  # loads the simulator, which other devices do not need
+
+    def refuse(reason: str) -> None:
+        raise Refused(reason)
+
+    return FormedRuntime(runtime, facts.form, facts.most_loops, refuse)
 
 
 def _digits(h: Any) -> Digits:

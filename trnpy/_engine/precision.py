@@ -74,8 +74,11 @@ def underflow(arrays: tuple[np.ndarray, ...]) -> bool:
 
 
 FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # of kernels with another form, by fact
-    {"mp2_energy": ("repeats", "biases"), "schwarz_screened_spmm": ("repeats",)}
-)
+    {
+        "mp2_energy": ("repeats", "biases"), "schwarz_screened_spmm": ("repeats",),
+        **dict.fromkeys(("ao_to_mo", "digits_split", "float64_digits", "words_matmul", "words_sum"), ("biases",)),
+    }
+)  # fmt: skip
 
 
 @record()
@@ -88,16 +91,28 @@ class Facts:
     float32_products: bool = True  # TensorE's float32 product is accurate; if not, bf16 slices are multiplied
     splits: bool = True  # float64_digits matches its reference implementation; if not, the host splits float64
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
-    transposes: bool = True  # TensorE transposes bfloat16 into the format of PSUM that kernels use
-    offsets: bool = True  # a loop's register is the offset of a transfer: required by kernels with many blocks
-    loops: bool = True  # two device loops use PSUM one after the other: required by kernels with many blocks
+    transposes: bool = True  # TensorE transposes bfloat16: by nc_transpose, on trn1 by a product with the identity
+    offsets: bool = True  # a loop's register is the offset of a transfer; if not, only programs without loops run
+    loops: bool = True  # two device loops use PSUM one after the other; if not, programs have at most one loop
     repeats: bool = True  # a transfer repeats a row on all partitions from a run-time address; if not, two transfers do
-    biases: bool = True  # ScalarE adds a number and rounds to nearest even; if not, VectorE does
+    biases: bool = True  # ScalarE adds a number exactly, or rounds to nearest even; if not, VectorE does
 
     @property
     def blocks(self) -> bool:
-        """Whether kernels can find and transpose their blocks; otherwise nothing is launched."""
-        return self.integer_sums and self.transposes and self.offsets and self.loops
+        """Whether kernels can find and transpose their blocks; if not, nothing is launched."""
+        return self.integer_sums and self.transposes
+
+    @property
+    def most_loops(self) -> int | None:
+        """Device loops that a program may have; None if any number."""
+        if not self.offsets:
+            return 0
+        return None if self.loops else 1
+
+    @property
+    def usual(self) -> bool:
+        """Whether all kernels are launched in their default form."""
+        return self.most_loops is None and self.repeats and self.biases
 
     def form(self, kernel: str) -> dict[str, bool]:
         """Parameters of a launch of ``kernel`` that select its form for this device; empty for the default form."""

@@ -14,6 +14,7 @@ import nki.language as nl
 from ..products import float64_matmul
 from ..shared import blocks
 from ..shared.blocks import no_banks, pieces, tile, view, walk
+from ..shared.forms import shift
 
 TILE = 128
 WIDTH = 512  # columns of a tile of bytes on their way to digits
@@ -22,13 +23,14 @@ WORD_BYTES = 4
 
 
 @nki.jit
-def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second_tiles=(4, 4)):
+def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second_tiles=(4, 4), biases=True):
     """C_left^T G_L C_right for each L, from all in HBM; nao is the number of rows of c_left.
 
     float32: g (L nao, nao), c_left (nao, nleft) and c_right (nao, nright); result (L nleft, nright).
     bfloat16 digits: g (s, L nao, nao), c_left (s, nao, nleft) and c_right (t, nao, nright); result int32
     (words, L nleft, nright), the product of t digits of the first half, of which the highest is byte ``top`` - 1 of
     its integer, with c_right. words and tiles (of M and K) are those of the two products of digits.
+    biases: as digits_split.
     """
     if len(g.shape) == 2:
         return _numbers(g=g, c_left=c_left, c_right=c_right)
@@ -39,7 +41,7 @@ def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second
         halved=False, batch=stack, balanced=True,
     )  # fmt: skip
     turned = nl.ndarray((digits, nao, stack * nleft), dtype=nl.bfloat16, buffer=nl.private_hbm)
-    _to_digits(half=half, out=turned, stack=stack, nao=nao, nleft=nleft, top=top)
+    _to_digits(half=half, out=turned, stack=stack, nao=nao, nleft=nleft, top=top, biases=biases)
     return float64_matmul.multiply(
         a=turned, b=c_right, wrap=False, words=words[1], bits=8, m_tiles=second_tiles[0], k_tiles=second_tiles[1],
         halved=False, batch=1,
@@ -63,12 +65,12 @@ def _numbers(g, c_left, c_right):
     return out
 
 
-def _to_digits(half, out, stack, nao, nleft, top):
+def _to_digits(half, out, stack, nao, nleft, top, biases):
     """Integers of the first half (words, L nao, nleft) as balanced digits (t, nao, L nleft), the highest byte first."""
     words, digits = half.shape[0], out.shape[0]
     width = min(nleft, WIDTH)
     group = min(stack, max(1, WIDTH // width))
-    job = {"half": half, "out": out, "stack": stack, "nao": nao, "nleft": nleft, "top": top}
+    job = {"half": half, "out": out, "stack": stack, "nao": nao, "nleft": nleft, "top": top, "biases": biases}
     for l_piece in pieces(extent=stack, block=group):
         l0, l_size, l_count = l_piece
         for c_piece in pieces(extent=nleft, block=width):
@@ -101,9 +103,6 @@ def _tile(job, at):
     for d in range(digits):
         place = job["top"] - 1 - d
         octet = octets[place // WORD_BYTES][:, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
-        if d % 2 == 0:
-            nisa.activation(dst=planes[:, d, :], op=nl.copy, data=octet, bias=-HALF)
-        else:
-            nisa.tensor_scalar(dst=planes[:, d, :], data=octet, op0=nl.subtract, operand0=HALF)
+        shift(dst=planes[:, d, :], data=octet, number=-HALF, biases=d % 2 == 0 and job["biases"])
     pattern = [[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]]
     nisa.dma_copy(dst=view(x=out, at=at[1], pattern=pattern), src=planes)

@@ -23,7 +23,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import flat, offsets, turned_format, view
+from ..shared.blocks import flat, view
+from ..shared.entries import visit
+from ..shared.forms import identity_of, shift, turn, turned_format
 
 TILE = 128  # rows of K on the partitions, and of a in the stationary operand
 SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
@@ -80,14 +82,15 @@ def mp2_energy(
     own = first if exchange else None
     steps = count_steps(a=a, span=span)
     _clear(job=job)
-    squares = ((0, 1, first, own, False, 0),)
-    _visit(job=job, table=cells, start=TILE * PARTS, squares=squares, each=max(1, TURN // steps))
+    job["squares"] = ((0, 1, first, own, False, 0),)
+    places = (TILE * PARTS, TILE * PARTS)
+    visit(job=job, table=cells, places=places, each=max(1, TURN // steps), begin=_start, body=_entry, end=_drain)
     _total(job=job, index=0)
     if extra > 0:
         _clear(job=job)
-        squares = ((2, 3, first, None, True, 0), (0, 1, second, first, True, 1))
-        start = (count + 2) * TILE * PARTS
-        _visit(job=job, table=others, start=start, squares=squares, each=max(1, TURN // (2 * steps)))
+        job["squares"] = ((2, 3, first, None, True, 0), (0, 1, second, first, True, 1))
+        places, each = ((count + 2) * TILE * PARTS, TILE * PARTS), max(1, TURN // (2 * steps))
+        visit(job=job, table=others, places=places, each=each, begin=_start, body=_entry, end=_drain)
         _total(job=job, index=count + 1)
     return out
 
@@ -99,55 +102,9 @@ def count_steps(a, span):
     return tiles * (depth * (digits * (digits + 1) // 2 + 1) + 60) + 2 * depth
 
 
-def _visit(job, table, start, squares, each):
-    """The ``squares`` of each entry of a table: (row of the first side, of the second, arguments of ``_square``).
-
-    An iteration of the device loop has ``each`` entries, so that only its first one waits for operands. ``start``:
-    offset of the first result.
-    """
-    sides, count = table.shape
-    turns = count // each
-    if turns > 0:
-        here = nl.ndarray((sides * turns, each), dtype=nl.int32, buffer=nl.private_hbm)
-        places = offsets(pattern=[[TILE * PARTS, turns * each]], start=start).reshape((turns, each))
-        nisa.dma_copy(dst=here.reshape((sides, turns * each)), src=table[:, 0 : turns * each])
-
-        def turn(t):
-            _start(job=job)
-            for e in range(each):
-                at = []
-                for row in range(sides):
-                    at.append(_read(table=here, t=t, offset=row * turns * each + e))
-                end = (_read(table=places, t=t, offset=e), 0)
-                _entry(job=job, at=at, squares=squares, end=end)
-            _drain(job=job)
-
-        nl.fori_loop(0, nisa.register_alloc(turns), turn)
-    if turns * each < count:
-        _start(job=job)
-    for index in range(turns * each, count):
-        at = []
-        for row in range(sides):
-            at.append(_read(table=table, t=None, offset=row * count + index))
-        _entry(job=job, at=at, squares=squares, end=(None, start + index * TILE * PARTS))
-    if turns * each < count:
-        _drain(job=job)
-
-
-def _read(table, t, offset):
-    """Element ``offset`` of an integer table in HBM, or as many rows further as the register t says."""
-    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    if t == None:  # noqa: E711 - NKI has no `is`
-        nisa.dma_copy(dst=here, src=flat(table).ap(pattern=[[1, 1], [1, 1]], offset=offset))
-    else:
-        pattern = [[table.shape[1], 1], [1, 1]]
-        nisa.dma_copy(dst=here, src=table.ap(pattern=pattern, offset=offset, scalar_offset=t, indirect_dim=0))
-    return here
-
-
-def _entry(job, at, squares, end):
+def _entry(job, at, end):
     """All squares of one entry, whose results go to ``end``. The last rows of the entry before are not finished yet."""
-    for square in squares:
+    for square in job["squares"]:
         left, right, store, partner, whole, column = square
         _square(job=job, at=(at[left], at[right]), store=store, partner=partner, whole=whole, column=column)
     job["late"]["end"] = end
@@ -193,11 +150,12 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         "panels": panels, "rows": rows, "stores": stores, "works": works,
         "scales": scales, "identity": identity, "spread": (_work(span=span), _work(span=span), _work(span=span)),
         "own": nl.ndarray((TILE, 3 * tiles), dtype=nl.float32, buffer=nl.sbuf),
-        "wide": wide,
+        "wide": wide, "unit": identity_of(dtype=nl.bfloat16),
         "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "total": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
-        "masked": _work(span=wide), "tail": None, "late": None, "out": None, "row": None, "biases": True,
+        "masked": _work(span=wide), "tail": None, "late": None, "squares": None, "out": None, "row": None,
+        "biases": True,
         # The engine that relieves VectorE; on trn1 it is VectorE itself, because GpSimd adds no floating-point tiles.
         "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
     }  # fmt: skip
@@ -361,12 +319,8 @@ def _products(job, r, depth, half, begun, used):
 
 def _round(job, dst, between, data):
     """The nearest integers of ``data``."""
-    if job["biases"]:
-        nisa.activation(dst=between, op=nl.copy, data=data, bias=ROUNDER)
-        nisa.activation(dst=dst, op=nl.copy, data=between, bias=-ROUNDER)
-    else:
-        nisa.tensor_scalar(dst=between, data=data, op0=nl.add, operand0=ROUNDER)
-        nisa.tensor_scalar(dst=dst, data=between, op0=nl.subtract, operand0=ROUNDER)
+    shift(dst=between, data=data, number=ROUNDER, biases=job["biases"])
+    shift(dst=dst, data=between, number=-ROUNDER, biases=job["biases"])
 
 
 def _energies(job, r, sums, store, column, stage):
@@ -469,7 +423,8 @@ def _exchange(job, r, partner, last, whole, column):
         rows, start = min(TILE, span - q * TILE), q * TILE
         for x in range(0 if split else 1, 2):
             data = partner[q][x][0:rows, r * TILE : r * TILE + height]
-            nisa.nc_transpose(dst=banks[x][0:height, start : start + rows], data=data, engine=nisa.engine.tensor)
+            identity = job["unit"] if x == 0 else None
+            turn(dst=banks[x][0:height, start : start + rows], data=data, identity=identity)
     stop, own = min(span, last * TILE), r * TILE
     if split:
         g, turned = work["g"][0:height, :], work["turned"][0:height, :]

@@ -12,7 +12,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import pieces, tile, turned_format, view, walk
+from ..shared.blocks import pieces, tile, view, walk
+from ..shared.forms import identity_of, shift, turn, turned_format
 
 TILE = 128
 LONG, SHORT = 1024, 256  # of a block, along the rows of the result and across: runs of 2 KiB in HBM at bfloat16
@@ -23,12 +24,13 @@ HALF = 128.0  # a byte minus its digit
 
 
 @nki.jit
-def digits_split(x, width, places, turned=False, packed=False):
+def digits_split(x, width, places, turned=False, packed=False, biases=True):
     """(s, rows, columns) bfloat16, or (s, columns, rows) if turned, of x (rows, width columns) uint8 in HBM.
 
     packed, and not turned: (rows, s columns), all digits of a row side by side, as block-sparse products read them.
 
-    width: bytes of one element, the lowest first; places: for each digit, which byte of the element it is.
+    width: bytes of one element, the lowest first; places: for each digit, which byte of the element it is. Without
+    ``biases`` VectorE makes all digits, for a device whose ScalarE does not add exactly.
     """
     rows, columns = x.shape[0], x.shape[1] // width
     digits = len(places)
@@ -37,12 +39,13 @@ def digits_split(x, width, places, turned=False, packed=False):
         shape = (rows, digits * columns)
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
     split(
-        planes=x.reshape((1, rows, width * columns)), out=out, width=width, places=places, turned=turned, packed=packed
-    )
+        planes=x.reshape((1, rows, width * columns)), out=out, width=width, places=places, turned=turned, packed=packed,
+        biases=biases,
+    )  # fmt: skip
     return out
 
 
-def split(planes, out, width, places, turned, packed=False, walks=1):
+def split(planes, out, width, places, turned, packed=False, walks=1, biases=True):
     """The same inside a kernel. planes (p, rows, columns) of 32-bit words, or (1, rows, width columns) of bytes.
 
     Byte b of plane p is place ``width p + b``, width 4 for words; a digit at a place below zero is zero. ``walks``: as
@@ -54,7 +57,7 @@ def split(planes, out, width, places, turned, packed=False, walks=1):
     row, apart = (digits * columns, columns) if packed else (columns, rows * columns)
     job = {
         "planes": planes, "out": out, "width": width, "item": item, "places": places, "turned": turned,
-        "row": row, "apart": apart,
+        "row": row, "apart": apart, "biases": biases, "identity": identity_of(dtype=nl.bfloat16) if turned else None,
     }  # fmt: skip
     long = LONG if digits + width * planes.shape[0] <= ELEMENT else LONG // 2  # of which two blocks fit on the chip
     for r_piece in pieces(extent=rows, block=long if turned else SHORT):
@@ -103,10 +106,8 @@ def _block(job, at):
                 nisa.memset(dst=place, value=0.0, engine=nisa.engine.vector)
             else:
                 byte = sources[places[d] // width][:, places[d] % width : width * c_size : width]
-                if job["turned"] or d % 2 == 0:
-                    nisa.activation(dst=place, op=nl.copy, data=byte, bias=-HALF)
-                else:
-                    nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
+                by_scalar = job["turned"] or d % 2 == 0
+                shift(dst=place, data=byte, number=-HALF, biases=by_scalar and job["biases"])
         if not job["turned"]:
             pattern = [[job["row"], height], [job["apart"], digits], [1, c_size]]
             nisa.dma_copy(dst=view(x=job["out"], at=at[1], pattern=pattern, offset=i * job["row"]), src=plane)
@@ -128,10 +129,10 @@ def _turn(job, at, planes, c, height):
             used = used + 1
             for i in range(i0, min(i0 + each, len(planes))):
                 first = i * TILE - start
-                nisa.nc_transpose(
+                turn(
                     dst=bank[:, first : first + planes[i].shape[0]],
                     data=planes[i][:, d * c_size + c : d * c_size + c + height],
-                    engine=nisa.engine.tensor,
+                    identity=job["identity"],
                 )
             place = result[:, d * r_size + start : d * r_size + stop]
             nisa.tensor_copy(dst=place, src=bank, engine=nisa.engine.vector)

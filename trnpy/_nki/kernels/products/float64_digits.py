@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks
+from ..shared import blocks, forms
 from . import digits_split
 
 TILE = 128
@@ -31,7 +31,7 @@ MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
 
 
 @nki.jit
-def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):
+def float64_digits(x, top=None, by_rows=True, digits=7, batch=1, biases=True):
     """Digits (s, C, R) if by_rows, else (s, R, C), |x| over the largest (R, C), both bfloat16, and exponents int32.
 
     x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
@@ -39,7 +39,8 @@ def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):
     of half of what the digits reach: of the largest number, or one more. With ``top``, float32, the exponent of one
     scale for all numbers, (1, 1), or of each row, (R, 1), nothing is measured, |x| is relative to 2^top, and there is
     no third result.
-    batch: x is a stack of matrices, one below the other. Each has its own scales of columns, (batch, C).
+    batch: x is a stack of matrices, one below the other. Each has its own scales of columns, (batch, C). biases: as
+    digits_split.
     """
     rows, columns = x.shape[0], x.shape[1] // 2
     count = (8 * max(digits, TWO_WORDS) + 8 + 31) // 32  # with eight bits below the unit
@@ -49,28 +50,29 @@ def float64_digits(x, top=None, by_rows=True, digits=7, batch=1):
     if top == None:  # noqa: E711 - NKI has no `is`
         found = nl.ndarray((rows, 1) if by_rows else (batch, columns), dtype=nl.int32, buffer=nl.shared_hbm)
     _integers(
-        x=x, top=top, by_rows=by_rows, digits=digits, batch=batch, words=words, magnitudes=magnitudes, found=found
-    )
+        x=x, top=top, by_rows=by_rows, digits=digits, batch=batch, words=words, magnitudes=magnitudes, found=found,
+        biases=biases,
+    )  # fmt: skip
     places = []
     for d in range(digits):
         places.append(digits - d)  # the lowest byte is below the unit
     out = nl.ndarray(
         (digits, columns, rows) if by_rows else (digits, rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm
     )
-    digits_split.split(planes=words, out=out, width=4, places=places, turned=by_rows, walks=WALKS)
+    digits_split.split(planes=words, out=out, width=4, places=places, turned=by_rows, walks=WALKS, biases=biases)
     if top != None:  # noqa: E711
         return out, magnitudes
     return out, magnitudes, found
 
 
-def _integers(x, top, by_rows, digits, batch, words, magnitudes, found):
+def _integers(x, top, by_rows, digits, batch, words, magnitudes, found, biases):
     """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; exponents."""
     rows, columns = x.shape[0], x.shape[1] // 2
     job = {
         "x": x, "words": words, "magnitudes": magnitudes, "found": found,
         "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
         "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [], "wide": [], "chunk": 0,
-        "each": rows // batch, "tops": None,
+        "each": rows // batch, "tops": None, "biases": biases,
     }  # fmt: skip
     chunks = (columns + WIDTH - 1) // WIDTH
     if top != None:  # noqa: E711
@@ -411,7 +413,7 @@ def _store(job, place, words, total, carry):
         for h in range(2):
             half = halves[:, h : 2 * size : 2]
             if w + h == 0:
-                nisa.activation(dst=total, op=nl.copy, data=half, bias=HALF)
+                forms.shift(dst=total, data=half, number=HALF, biases=job["biases"])
             else:
                 nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.add, operand0=HALF, op1=nl.add, operand1=carry)
             if w + 1 < len(words) or h == 0:

@@ -7,7 +7,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import flat, turned_format
+from ..shared.blocks import flat
+from ..shared.forms import identity_of, turn, turned_format
 
 ROWS = 128
 ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer
@@ -126,7 +127,7 @@ def transposes(x):
     out, source = _answer(x=x, answers=1)
     bank = nl.ndarray((ROWS, ROWS), dtype=turned_format(dtype=x.dtype), buffer=nl.psum)
     result = nl.ndarray((ROWS, ROWS), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.nc_transpose(dst=bank, data=source, engine=nisa.engine.tensor)
+    turn(dst=bank, data=source, identity=identity_of(dtype=x.dtype))
     nisa.tensor_copy(dst=result, src=bank, engine=nisa.engine.vector)
     nisa.dma_copy(dst=out, src=result)
     return out

@@ -106,6 +106,7 @@ def _panels(job, chunk, slot):
         right = blocks.panel(
             x=x, at=(None, right_at), k0=k0, depth=depth, size=width, k_inside=turned, banks=job["turns"],
             memory=pools["rights"][k0 // blocks.TILE if job["held"] else slot * k_tiles :], strips_of=pools["strips"],
+            identity=pools["identity"],
         )  # fmt: skip
         loaded.append(right)
     else:
@@ -115,6 +116,7 @@ def _panels(job, chunk, slot):
     left = blocks.panel(
         x=x, at=(None, left_at), k0=k0, depth=depth, size=rows, k_inside=turned, banks=job["turns"],
         memory=pools["lefts"][slot * k_tiles :], strips_of=pools["strips"],
+        identity=pools["identity"],
     )  # fmt: skip
     if turned:
         kept = job["kept"]

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks
+from ..shared import blocks, forms
 from . import abs_bound, digits_split, float64_matmul
 
 WIDTH = 2048  # columns of a tile of words that is measured
@@ -26,7 +26,7 @@ SCALE = 2.0**-64  # of magnitudes: then sums of products of any two are float32 
 @nki.jit
 def words_matmul(
     a, b, x, y, tops=(0, 0), turned=(False, False), rows=(True, True), digits=7, words=3, m_tiles=4, k_tiles=4,
-    bound_tiles=(2, 4, 8),
+    bound_tiles=(2, 4, 8), biases=True,
 ):  # fmt: skip
     """V = A B as words (words, M, N) int32, |V| SCALE (M, N) bfloat16, and extremes (128, 3) float32.
 
@@ -34,17 +34,17 @@ def words_matmul(
     b: words (w, K, N), or (w, N, K) if turned, with ``tops[1]``. Or digits (s, K, N).
     x, y: magnitudes of both, bfloat16: (M, K) and (K, N), each turned unless ``rows``.
     extremes of each partition: the largest |V|, the smallest positive |V|, or NOTHING if there is none, and the
-    smallest positive number of the product of x and y, or abs_bound.NOTHING if there is none.
+    smallest positive number of the product of x and y, or abs_bound.NOTHING if there is none. biases: as digits_split.
     """
-    left = _digits_of(x=a, top=tops[0], digits=digits, turned=not turned[0])
-    right = _digits_of(x=b, top=tops[1], digits=digits, turned=turned[1])
+    left = _digits_of(x=a, top=tops[0], digits=digits, turned=not turned[0], biases=biases)
+    right = _digits_of(x=b, top=tops[1], digits=digits, turned=turned[1], biases=biases)
     v = float64_matmul.multiply(
         a=left, b=right, wrap=False, words=words, bits=8, m_tiles=m_tiles, k_tiles=k_tiles, halved=False, batch=1,
         balanced=True,
     )  # fmt: skip
     magnitudes = nl.ndarray((v.shape[1], v.shape[2]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     extremes = nl.ndarray((blocks.TILE, 3), dtype=nl.float32, buffer=nl.shared_hbm)
-    measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes)
+    measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes, biases=biases)
     least = abs_bound.least_of(
         a=x, b=y, m=v.shape[1], k=left.shape[1], n=v.shape[2], a_rows=rows[0], b_rows=rows[1], tiles=bound_tiles,
         walks=WALKS,
@@ -53,7 +53,7 @@ def words_matmul(
     return v, magnitudes, extremes
 
 
-def _digits_of(x, top, digits, turned):
+def _digits_of(x, top, digits, turned, biases):
     """Words as digits (s, K, others); digits as they are."""
     if x.dtype == nl.bfloat16:
         return x
@@ -62,11 +62,11 @@ def _digits_of(x, top, digits, turned):
         places.append(top - 1 - d)
     shape = (digits, x.shape[2], x.shape[1]) if turned else (digits, x.shape[1], x.shape[2])
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.private_hbm)
-    digits_split.split(planes=x, out=out, width=4, places=places, turned=turned, walks=WALKS)
+    digits_split.split(planes=x, out=out, width=4, places=places, turned=turned, walks=WALKS, biases=biases)
     return out
 
 
-def measured(v, places, magnitudes, extremes):
+def measured(v, places, magnitudes, extremes, biases):
     """|V| of words that have half a digit at each of the lowest ``places`` bytes."""
     words, rows, columns = v.shape
     shifts = []
@@ -77,7 +77,7 @@ def measured(v, places, magnitudes, extremes):
     nisa.memset(dst=found[:, 0:1], value=0.0, engine=nisa.engine.vector)
     nisa.memset(dst=found[:, 1:2], value=NOTHING, engine=nisa.engine.vector)
     here = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    job = {"v": v, "shifts": shifts, "magnitudes": magnitudes, "found": found, "here": here}
+    job = {"v": v, "shifts": shifts, "magnitudes": magnitudes, "found": found, "here": here, "biases": biases}
     for r_piece in blocks.pieces(extent=rows, block=blocks.TILE):
         r0, r_size, r_count = r_piece
         for c_piece in blocks.pieces(extent=columns, block=WIDTH):
@@ -104,9 +104,9 @@ def _measure(job, at):
             half = halves[:, 1 - h : 2 * columns : 2]
             shift = job["shifts"][2 * w + 1 - h]
             if p + h == 0:
-                nisa.activation(dst=value, op=nl.copy, data=half, bias=shift)
+                forms.shift(dst=value, data=half, number=shift, biases=job["biases"])
             else:
-                nisa.activation(dst=part, op=nl.copy, data=half, bias=shift)
+                forms.shift(dst=part, data=half, number=shift, biases=job["biases"])
                 nisa.scalar_tensor_tensor(
                     dst=value, data=value, op0=nl.multiply, operand0=2.0**HALF_BITS, op1=nl.add, operand1=part
                 )

@@ -17,11 +17,11 @@ HALF = 128.0  # a byte minus its digit
 
 
 @nki.jit
-def words_sum(x, y, factors, places, words=3):
+def words_sum(x, y, factors, places, words=3, biases=True):
     """V = p X + q Y as words (words, M, N) int32, |V| SCALE (M, N) bfloat16, and the extremes of |V|, (128, 2) float32.
 
     x and y: words (w, M, N) int32, or bytes (M, width N) uint8. places: for each operand and each digit of the sum,
-    the lowest first, its byte of an element, or -1. factors: (p, q), integers below 2^15.
+    the lowest first, its byte of an element, or -1. factors: (p, q), integers below 2^15. biases: as digits_split.
     """
     digits = len(places[0])
     columns = x.shape[2] if len(x.shape) == 3 else y.shape[2]
@@ -31,7 +31,7 @@ def words_sum(x, y, factors, places, words=3):
     job = {
         "operands": (_planes(x=x), _planes(x=y)), "factors": factors, "places": places,
         "casts": casts, "digits": digits, "words": words, "bits": 8, "balanced": True, "sums": sums, "outs": outs,
-        "c": v, "row": columns, "plane": rows * columns,
+        "c": v, "row": columns, "plane": rows * columns, "biases": biases,
     }  # fmt: skip
     widths = (_width(x=x, columns=columns), _width(x=y, columns=columns))
     job["widths"] = widths
@@ -48,7 +48,7 @@ def words_sum(x, y, factors, places, words=3):
             blocks.walk(job=job, start=blocks.no_banks, body=_add, spots=spots, steps=12 * digits + 4 * words, walks=2)
     magnitudes = nl.ndarray((rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     extremes = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
-    words_matmul.measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes)
+    words_matmul.measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes, biases=biases)
     return v, magnitudes, extremes
 
 
@@ -84,6 +84,11 @@ def _add(job, at):
                 cast = job["casts"][(2 * e + side) % digit_sums.CASTS][0:rows, 0:columns]
                 byte = sources[side][place // width][:, place % width : width * columns : width]
                 factor = float(job["factors"][side])
-                nisa.activation(dst=cast, op=nl.copy, data=byte, scale=factor, bias=-HALF * factor)
+                if job["biases"]:
+                    nisa.activation(dst=cast, op=nl.copy, data=byte, scale=factor, bias=-HALF * factor)
+                else:
+                    nisa.tensor_scalar(
+                        dst=cast, data=byte, op0=nl.subtract, operand0=HALF, op1=nl.multiply, operand1=factor
+                    )
                 nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
         digit_sums.carry_group(plan=job, i=0, e=e, c_at=at[2])

@@ -11,6 +11,8 @@ only HBM has run-time addresses.
 import nki.isa as nisa
 import nki.language as nl
 
+from .forms import identity_of, turn, turned_format
+
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
@@ -25,11 +27,6 @@ STRAIGHT = 40000  # instructions of a program without a loop: they compile in 13
 TURN = 20000  # instructions of one iteration of a loop: 4 ms of bfloat16 products of 512 columns
 
 
-def turned_format(dtype):
-    """The format of transposes of ``dtype`` in PSUM: before trn2 a transpose is a product, which gives float32."""
-    return nl.float32 if nisa.get_nc_version() < nisa.nc_version.gen3 else dtype
-
-
 def banks_of(dtype):
     """PSUM of an iteration: banks for sums, one chain of products each at a time, and banks for transposes."""
     banks, turns = [], []
@@ -42,8 +39,9 @@ def banks_of(dtype):
 
 def pools_of(dtype, turned, lefts, rights, k_tiles, m_size, n_size):
     """SBUF of all bodies: strips if some operand is ``turned``, finished tiles, panels, tiles of C0, sums."""
-    pools = {"strips": [], "outs": [], "lefts": [], "rights": [], "olds": [], "sums": []}
+    pools = {"strips": [], "outs": [], "lefts": [], "rights": [], "olds": [], "sums": [], "identity": None}
     if turned:
+        pools["identity"] = identity_of(dtype=dtype)
         for _ in range(STRIPS):
             pools["strips"].append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
     for _ in range(OUTS):
@@ -277,7 +275,7 @@ def add_tiles(lefts, rights, sums, m_size, n_size, banks, begun, lower=False):
                 nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.vector)
 
 
-def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
+def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0, identity=None):
     """Tiles (128 of K, size) of one operand, in ``memory``; through TensorE when K runs along the rows in HBM."""
     width = x.shape[1]
     tiles = []
@@ -300,10 +298,10 @@ def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
             columns = tiles[q].shape[0]
             bank = banks[q % TURN_BANKS]
             for i in range(len(strips)):
-                nisa.nc_transpose(
+                turn(
                     dst=bank[0:columns, i * TILE : i * TILE + strips[i].shape[0]],
                     data=strips[i][:, q * TILE : q * TILE + columns],
-                    engine=nisa.engine.tensor,
+                    identity=identity,
                 )
             nisa.activation(dst=tiles[q][:, i0:stop], op=nl.copy, data=bank[0:columns, 0 : stop - i0])
     return tiles
@@ -432,6 +430,7 @@ def _panels(job, chunk, slot):
         left = panel(
             x=job["a"], at=at[0], k0=k0, depth=depth, size=m_size, k_inside=job["a_rows"], banks=job["turns"],
             memory=pools["lefts"][k0 // TILE if job["held"] else half :], strips_of=pools["strips"],
+            identity=pools["identity"],
         )  # fmt: skip
         lefts.append(left)
     else:
@@ -439,6 +438,7 @@ def _panels(job, chunk, slot):
     right = panel(
         x=job["b"], at=at[1], k0=k0, depth=depth, size=n_size, k_inside=not job["b_rows"],
         memory=pools["rights"][half:], strips_of=pools["strips"], banks=job["turns"], base=base,
+        identity=pools["identity"],
     )  # fmt: skip
     return (left, right)
 

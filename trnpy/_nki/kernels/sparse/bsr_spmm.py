@@ -13,8 +13,9 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import digit_sums
-from ..shared.blocks import place, tile, turned_format, view, walk
+from ..shared.blocks import place, tile, view, walk
 from ..shared.digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
+from ..shared.forms import identity_of, turn, turned_format
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
@@ -79,6 +80,7 @@ def _job(a, x, digits, n, unit, words, turned):
     """The memory of all rows: slots of operands and, for digits, sums and tiles of results."""
     planes = max(digits, 1)
     job = {"a": a, "x": x, "digits": digits, "n": n, "unit": unit, "turned": turned, "least": None, "half": 0}
+    job["identity"] = identity_of(dtype=a.dtype) if turned else None
     lefts, rights, raws = [], [], []
     for _ in range(2 * unit):
         rights.append(nl.ndarray((TILE, planes * n), dtype=x.dtype, buffer=nl.sbuf))
@@ -195,10 +197,10 @@ def _turn(job, q):
         count = min(side, planes - d0)
         bank = job["turns"][(q + d0 // side) % TURN_BANKS]
         for d in range(count):
-            nisa.nc_transpose(
+            turn(
                 dst=bank[:, d * TILE : (d + 1) * TILE],
                 data=raw[:, (d0 + d) * TILE : (d0 + d + 1) * TILE],
-                engine=nisa.engine.tensor,
+                identity=job["identity"],
             )
         nisa.tensor_copy(
             dst=left[:, d0 * TILE : (d0 + count) * TILE], src=bank[:, 0 : count * TILE], engine=nisa.engine.vector
