@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nkisim.run.launch import Specification, run
 from trnpy._nki.runtime import LaunchCounters, Operand, Runtime, fetched
-from trnpy._nki.simulated import kernel as kernel_of
+from trnpy._nki.simulated import loops_of
 
 
 class FormedRuntime:
@@ -57,7 +56,5 @@ class FormedRuntime:
         shapes = tuple(None if x is None else (x.shape, x.dtype.name) for x in operands)
         key = kernel, shapes, tuple(sorted(parameters.items()))
         if key not in self._loops:
-            given = tuple(None if x is None else Specification(*x) for x in shapes)
-            traced = run(kernel_of(kernel), given, dict(parameters), target=self.hardware.name, mode="trace").trace
-            self._loops[key] = len(traced.loops)
+            self._loops[key] = loops_of(kernel, shapes, parameters, self.hardware)
         return self._loops[key]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nkisim.chip.errors import SimulatorError
 from nkisim.hardware import Hardware
-from nkisim.run.launch import Kernel, Simulation
+from nkisim.run.launch import Kernel, Simulation, Specification, run
 from nkisim.run.loader import load_kernel
 from nkisim.run.replay import Arrays, Program, places, record
 from trnpy._base.locks import Lock
@@ -24,6 +24,14 @@ PROGRAM_BYTES = 2**28  # of the memory of recorded programs; one of a 512 x 512 
 def kernel(name: str) -> Kernel:
     """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` if a file has several; KeyError if there is none."""
     return load_kernel(source(name), located(name)[1])
+
+
+def loops_of(
+    name: str, shapes: Sequence[tuple[tuple[int, ...], str] | None], parameters: Mapping[str, Any], hardware: Hardware
+) -> int:
+    """The device loops in the program of kernel ``name`` for operands of these shapes and dtypes."""
+    operands = tuple(None if x is None else Specification(*x) for x in shapes)
+    return len(run(kernel(name), operands, dict(parameters), target=hardware.name, mode="trace").trace.loops)
 
 
 class _Programs:
