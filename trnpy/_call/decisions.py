@@ -248,10 +248,9 @@ def work_of(problem: Problem) -> Work | None:
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     """``Work.tally``, cached with everything that it depends on as the key."""
+    # Loaded late: it loads the device engine, half the time of importing trnpy.
     with not_collected():
-        from trnpy._engine import (
-            cost_model,
-        )  # imported late: it loads the device engine, half the time of importing trnpy
+        from trnpy._engine import cost_model
 
     def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
         named = dict(zip(work.kind.option_names(), options, strict=True))

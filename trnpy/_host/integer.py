@@ -103,10 +103,11 @@ def route(problem: Contraction, product: Product) -> Route:
     whole = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
     real = np.dtype(np.float32 if dtype.kind == "b" else np.float64)
     looped = in_c(product, *arrays)
+    # Numbers, because a cached decision keeps what ``again`` refers to.
+    copied = 4.0 * sum(a.size for a in arrays if a.dtype.itemsize < 8 or not a.flags.c_contiguous)
 
     def by(count: int, rates: HostRates) -> float:
         if looped:
-            copied = 4.0 * sum(a.size for a in arrays if a.dtype.itemsize < 8 or not a.flags.c_contiguous)
             stored = elements * (STORED_S if dtype.itemsize == 8 else NARROWED_S)
             return TERM_S * elements * k + stored + copied / rates.copy_bytes_per_s + ROUTE_S
         converted = float(real.itemsize) * count * size * CONVERSIONS / rates.copy_bytes_per_s
@@ -141,23 +142,29 @@ def summed_route(problem: Contraction, plain: bool) -> Route:
 
     ``plain``: the call has only subscripts and arrays as arguments.
     """
-    p, dtype, cost = problem.plan, problem.dtype, problem.cost
+    p, dtype, cost, order, scalar = problem.plan, problem.dtype, problem.cost, problem.order, problem.scalar
+    flops = p.product_flops + sum(a.size for a in problem.arrays)
 
     def seconds(rates: HostRates) -> float:
-        flops = p.product_flops + sum(a.size for a in problem.arrays)
         return rates.seconds("integer", cost.n, flops, dtype) + ROUTE_S
 
     def again(subscripts: str, *arrays: np.ndarray) -> Any:
         result = contract(p, arrays, dtype, (HOST,))
-        result = result.astype(dtype, order=problem.order, copy=not result.flags.writeable)
-        return result[()] if problem.scalar else result
+        result = result.astype(dtype, order=order, copy=not result.flags.writeable)
+        return result[()] if scalar else result
 
     return Route("sums before products", seconds, lambda: again("", *problem.arrays), again=again if plain else None)
 
 
 def half_route(problem: Contraction, product: Product) -> Route:
     """Float16 products. NumPy's loop sums in float32 and rounds once; float32 BLAS does the same."""
-    arrays, cost, single = problem.arrays, problem.cost, np.dtype(np.float32)
+    arrays, cost, single, dtype, scalar = (
+        problem.arrays,
+        problem.cost,
+        np.dtype(np.float32),
+        problem.dtype,
+        problem.scalar,
+    )
     moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(problem.plan.shape()))
 
     def seconds(rates: HostRates) -> float:
@@ -167,12 +174,12 @@ def half_route(problem: Contraction, product: Product) -> Route:
     def again(a: np.ndarray, b: np.ndarray) -> Any:
         with np.errstate(all="ignore"):  # if there is a warning to give, NumPy's loop runs and gives it
             found = np.asarray(product(a.astype(single), b.astype(single)))
-            result = found.astype(problem.dtype)
+            result = found.astype(dtype)
         if not guards.all_finite(found) or not guards.all_finite(result):
             raise Unsupported(Reason.VALUE, "infs or NaNs, or a sum that overflows")
         if np.geterr()["under"] != "ignore" and (np.abs(found)[found != 0] < np.finfo(result.dtype).tiny).any():
             raise Unsupported(Reason.VALUE, "a result that underflows")
-        return result[()] if problem.scalar else result
+        return result[()] if scalar else result
 
     return Route("float32 products", seconds, lambda: again(*arrays), again=again)
 
