@@ -309,9 +309,10 @@ def calibrate(argv: list[str]) -> int:
     with _progress() as progress:
         rates = calibration.calibrate(progress)
     path = host_rates.save(rates)
+    width = 2 + max(map(len, rates.curves))
     for kind, curve in rates.curves.items():
-        print(f"{kind:<10}" + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
-    print(f"{'copy':<10}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
+        print(kind.ljust(width) + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
+    print(f"{'copy':<{width}}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
     if rates.remark:
         print(f"disturbed: {rates.remark}; calibrate again when this host is idle")
     print(f"measured in {time.perf_counter() - started:.0f} s and saved: {path}")
