@@ -65,6 +65,7 @@ CALLS = {
     "numpy.dot": lambda a: np.dot(a, a),
     "numpy.einsum": lambda a: np.einsum("ij,jk->ik", a, a),
     "scipy.linalg.eigh": lambda a: scipy.linalg.eigh(a),
+    "scipy.linalg.cholesky": lambda a: scipy.linalg.cholesky(a),
 }
 
 

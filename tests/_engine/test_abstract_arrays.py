@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import trnpy._engine.abstract_functions  # noqa: F401  # registers NumPy's functions
 from trnpy._engine.abstract_arrays import Count, Unknown, new, usual
 
 RNG = np.random.default_rng(0)

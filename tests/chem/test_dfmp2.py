@@ -61,8 +61,10 @@ def test_energies_are_pyscf_s_on_the_host_and_forced(name):
     assert sum(2 * np.prod(shape) for shape in recording.shapes) == decision.flops
 
 
+@pytest.mark.parametrize("together", [0, dfmp2.TOGETHER], ids=["pair by pair", "together"])
 @pytest.mark.parametrize("spins", SPINS)
-def test_energies_are_the_naive_sums(spins):
+def test_energies_are_the_naive_sums(spins, together, monkeypatch):
+    monkeypatch.setattr(dfmp2, "TOGETHER", together)
     expected = _dfmp2_naive(*SPINS[spins])
     assert split(dfmp2_energy(*SPINS[spins])) == pytest.approx(expected, rel=1e-13)
     with policy(device="null"):
@@ -96,8 +98,10 @@ def test_a_budget_below_one_pair_says_what_one_takes():
     dfmp2_energy(*RESTRICTED, memory=1176)
 
 
+@pytest.mark.parametrize("together", [0, dfmp2.TOGETHER], ids=["pair by pair", "together"])
 @pytest.mark.parametrize("spins", SPINS)
-def test_amplitudes_are_kept_when_asked_for(spins):
+def test_amplitudes_are_kept_when_asked_for(spins, together, monkeypatch):
+    monkeypatch.setattr(dfmp2, "TOGETHER", together)
     plain, kept = (dfmp2_energy(*SPINS[spins], with_t2=t) for t in (False, True))
     assert all(channel.t2 is None for channel in plain.channels)
     b, occ, vir = SPINS[spins]

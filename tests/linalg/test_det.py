@@ -43,6 +43,12 @@ def test_pivots_whose_partial_products_overflow_have_a_determinant(n, dtype):
         assert abs(abs(both("scipy", "det", rows[:, np.newaxis] * q)[0]) - 1) <= 200 * n * eps(dtype)
 
 
+@pytest.mark.parametrize("factor, expected", [(1e200, np.inf), (1e-200, 0.0)])
+def test_scipys_determinant_beyond_the_range_gives_no_warning(factor, expected):
+    ours, theirs = both("scipy", "det", factor * np.eye(3))
+    assert ours == theirs == expected
+
+
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 @pytest.mark.parametrize("n", [129, 300])
 def test_determinants_of_rows_graded_by_twenty_decades_do_not_overflow(n, dtype):

@@ -18,7 +18,7 @@ from trnpy._engine.engines import engine
 from trnpy._report.instance_cost import REDUCED_CORES
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
-from trnpy.linalg import _matrices
+from trnpy.linalg import _eigh, _matrices
 
 U = 2.0**-53
 
@@ -236,3 +236,9 @@ def test_a_fault_in_float32_leaves_the_hosts_result(name, fault):
     assert not log[0].on_device
     for x, y in zip(ours, getattr(scipy.linalg, name)(a), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_eigenpairs_have_the_precision_of_the_matrix(dtype):
+    w, x = _eigh.eigh(np.eye(5).astype(dtype), RecordingEngine())
+    assert (w.dtype, x.dtype) == (np.zeros((), dtype).real.dtype, np.dtype(dtype))

@@ -7,7 +7,7 @@ from doubles import RecordingEngine
 import trnpy
 from linalg.rows import forced, gaussian, of_positive_matrices, scipys_unless_positive
 from trnpy._engine.engines import engine
-from trnpy.linalg._matrix_power import prepare_matrix_power
+from trnpy.linalg._matrix_power import prepare_matrix_power, rounding
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
@@ -17,6 +17,20 @@ def test_powers(n, dtype):
     x, theirs = forced("numpy.linalg.matrix_power", a, n), np.linalg.matrix_power(a, n)
     assert x.dtype == dtype
     assert np.linalg.norm(x - theirs) <= 1e3 * n * float(np.finfo(dtype).eps) * np.linalg.norm(theirs)
+
+
+def test_engines_get_matrices_in_the_machines_byte_order(monkeypatch):
+    a, given, product = gaussian((30, 30), "f8"), [], RecordingEngine.matmul
+    monkeypatch.setattr(RecordingEngine, "matmul", lambda e, x, *rest: given.append(x) or product(e, x, *rest))
+    x = prepare_matrix_power(a.astype(">f8"), 2).run(RecordingEngine())
+    assert given and all(y.dtype.isnative for y in given)
+    np.testing.assert_array_equal(x, prepare_matrix_power(a, 2).run(RecordingEngine()))
+
+
+@pytest.mark.parametrize("n, expected", [(1, 0.0), (2, 4.0), (3, 14.0), (4, 37.0), (5, 88.0)])
+def test_rounding_errors_of_products_add_up(n, expected):
+    """Worked by hand for A^2 = A A, A^3 = A A^2, A^4 = A^2 A^2 and A^5 = A A^4, with norms 2, 3, 5, 7 and 9."""
+    assert rounding(n, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0], 0.25) == expected
 
 
 def cancelling(order, part):

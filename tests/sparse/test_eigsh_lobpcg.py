@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 from doubles import RecordingEngine
@@ -96,6 +97,18 @@ def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
     assert log[0].on_device and (device == "none" or dict(log[0].launches)["bsr_spmm"] > 5)
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert np.abs(vectors.T @ vectors - np.eye(3)).max() <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["none", "function", "dense"])
+def test_lobpcgs_error_is_that_of_its_values_too_large_or_too_small(kind):
+    a, b = laplacian(4).toarray(), np.diag(np.linspace(1, 2, 16))
+    given = {"none": None, "function": lambda y: b @ y, "dense": b}[kind]
+    values, vectors = scipy.linalg.eigh(a, None if kind == "none" else b)
+    with trnpy.policy(force=True):
+        problem = rows.prepare_lobpcg(scipy.sparse.csr_array(a), vectors[:, :3].copy(), given)
+    norm = np.abs(a).sum(axis=1).max()
+    exact, large, small = (problem.error((values[:3] + x * norm, vectors[:, :3] * 2.0)) for x in (0.0, 0.1, -0.1))
+    np.testing.assert_allclose([exact, large, small], [0.0, 0.1, 0.1], rtol=0, atol=100 * np.finfo(float).eps)
 
 
 @pytest.mark.parametrize("kind", ["function", "operator", "dense", "sparse"])

@@ -94,7 +94,7 @@ def _block_route(a: Any, b: Any, terms: float) -> Route:
             blocks, indices, indptr = spmm.bsr_bsr(a, b)
         _finite(blocks)
         shape = (a.shape[0], b.shape[1])
-        return a._bsr_container((blocks, indices, indptr), shape=shape, blocksize=(r, c))
+        return a._bsr_container((blocks, indices, indptr), shape=shape)
 
     return Route("products of blocks", seconds, run)
 
