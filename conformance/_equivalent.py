@@ -22,8 +22,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
 )
 # Functions of two arguments in either order.
 SYMMETRIC = frozenset(
-    {"broadcast_shapes", "hypot", "math.gcd", "max", "maximum", "min", "minimum", "promote_types", "result_type"}
-)
+    {"array_equal", "broadcast_shapes", "hypot", "math.gcd", "max", "maximum", "may_share_memory", "min", "minimum",
+     "promote_types", "result_type", "shares_memory"}
+)  # fmt: skip
 LIST = Path(__file__).with_name("equivalent.txt")  # reasons, and below each the names of mutations, indented
 
 

@@ -301,6 +301,11 @@ def test_kronecker_products(dtype):
     assert log[0].on_device and e.shapes
     assert ours.dtype == dtype and ours.flags.c_contiguous
     np.testing.assert_allclose(ours, np.kron(a, b), rtol=4 * float(np.finfo(dtype).eps))
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True, fallback="raise"):
+        np.testing.assert_array_equal(
+            trnpy.kron(a.tolist(), b.tolist()), trnpy.kron(np.array(a.tolist()), np.array(b.tolist()))
+        )
+    assert len(e.shapes) == 2
 
 
 @pytest.mark.parametrize(

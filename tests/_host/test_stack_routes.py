@@ -18,7 +18,7 @@ import trnpy.linalg
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._call.rows import rows as rows_of
 from trnpy._engine import lapack
-from trnpy._host import eigenpairs, stack_routes
+from trnpy._host import eigenpairs, stack_routes, stacks
 from trnpy._settings.host_rates import HostRates, current_rates
 
 NUMPY_OPS = rows_of("numpy.linalg")
@@ -470,3 +470,13 @@ print("alive")
 def test_matrices_that_scipy_overwrites_do_not_end_the_process():
     run = subprocess.run([sys.executable, "-c", DEADLY], capture_output=True, text=True, check=False)
     assert run.stdout == "alive\n", (run.returncode, run.stderr[-2000:])
+
+
+@pytest.mark.parametrize("name", [name for name in stacks.SAMPLED if name in stack_routes.STACKED])
+def test_stacks_of_which_a_sample_is_read_are_looked_at_in_every_call(name, monkeypatch):
+    monkeypatch.setattr(stack_routes, "own", lambda name: False)
+    monkeypatch.setattr(stack_routes, "pays", lambda name: True)
+    reads_none, many = stack_routes.fixed(name), np.ones((4000, 4, 4))
+    assert not reads_none((many,), {}) and not reads_none((), {"a": many}) and not reads_none((many[None],), {})
+    for other in (many[0], many.astype("f4"), many[:1], many.tolist()):
+        assert reads_none((other,), {})

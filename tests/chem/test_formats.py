@@ -6,9 +6,11 @@ import pytest
 import trnpy.chem
 from nkisim.hardware import TRN2
 from trnpy import policy, trace
+from trnpy._call.decisions import Unsupported
 from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._engine.precision import Facts
 from trnpy._nki.simulated import SimulatorRuntime
+from trnpy.chem._formats import ByDigits
 
 KERNELS = {"mp2_energy", "ao_to_mo", "schwarz_screened_spmm"}
 
@@ -30,6 +32,13 @@ def device(**facts):
     e = DeviceEngine(SimulatorRuntime(TRN2))
     e.facts = Facts(**facts)
     return e
+
+
+def test_operands_below_the_kernels_range_are_refused():
+    formats = ByDigits(device())
+    formats.send(np.full((2, 2), 1e-200), 1e-200)
+    with pytest.raises(Unsupported, match="the largest element of an operand is 1e-300"):
+        formats.send(np.full((2, 2), 1e-300), 1e-300)
 
 
 @pytest.mark.parametrize(

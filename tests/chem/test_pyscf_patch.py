@@ -18,6 +18,7 @@ from pyscf.lib import numpy_helper
 import trnpy
 import trnpy.chem
 from trnpy import FallbackError, NkiFallbackWarning, Reason, policy, trace
+from trnpy._call.decisions import Unsupported
 from trnpy._engine.engines import engine
 from trnpy.chem import pyscf_fitted, pyscf_ladder, pyscf_patch
 from trnpy.chem.pyscf_patch import patch_pyscf, unpatch_pyscf
@@ -289,3 +290,9 @@ def test_small_and_large_calls_have_one_name_in_reports(patched):
         lib.dot(small, small)
         lib.dot(large, large)
     assert [t.op for t in ledger.by_function()] == ["pyscf.lib.dot"] * 2
+
+
+@pytest.mark.parametrize("output", [np.broadcast_to(0.0, (2, 2)), [[0.0]]])
+def test_outputs_that_numpy_does_not_write_are_refused(output):
+    with pytest.raises(Unsupported, match="output is not a writeable"):
+        pyscf_patch._require_output(output, (2, 2), None)

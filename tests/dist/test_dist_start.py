@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from tests.dist.test_dist_mpi import mpiexec
 from trnpy import dist
+from trnpy.dist._start import Room, Thread
 
 ALONE = (
     "trnpy: 3 processes ran this program, and none used trnpy.dist or mpi4py: "
@@ -49,3 +52,15 @@ def test_an_exception_in_one_rank_is_raised_and_no_other_waits(victim):
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         dist.threads(3, program)
     assert caught.value.__notes__ == [f"on rank {victim} of 3"]
+
+
+def test_threads_are_no_world_and_receive_copies():
+    """A library that works with MPI's processes is not for threads, and a sender may write its blocks afterwards."""
+    room = Room(2, 20.0)
+    ranks, sent = [Thread(room, rank) for rank in range(2)], [[np.zeros(3), np.ones(3)] for _ in range(2)]
+    assert not any(rank.world for rank in ranks)
+    with ThreadPoolExecutor(2) as pool:
+        received = list(pool.map(lambda rank, blocks: rank.alltoall(blocks, (3, 3)), ranks, sent))
+    for rank, blocks in enumerate(received):
+        assert [block.tolist() for block in blocks] == [[rank] * 3] * 2
+        assert not any(np.shares_memory(block, x) for block in blocks for x in (*sent[0], *sent[1]))

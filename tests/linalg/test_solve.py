@@ -106,3 +106,10 @@ def test_a_structure_is_completed_from_the_triangle_that_is_read(structure, lowe
     strict = half(a, -1 if lower else 1)
     np.testing.assert_array_equal(half(found, -1 if lower else 1), strict)
     np.testing.assert_array_equal(found.diagonal(axis1=-2, axis2=-1).real, a.diagonal(axis1=-2, axis2=-1).real)
+
+
+def test_systems_in_other_byte_order():
+    a, b = general(40, 40, "f8", 10.0), general(40, 3, "f8", 10.0)
+    ours, theirs = both("scipy", "solve", a.astype(">f8"), b.astype(">f8"))
+    np.testing.assert_array_equal(ours, both("scipy", "solve", a, b)[0])
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e3 * eps("f8") * np.abs(theirs).max())

@@ -52,3 +52,16 @@ def test_dtypes_promote_and_are_of_a_kind_as_numpys():
     assert xp.isdtype(xp.int8, ("bool", "integral"))
     assert (xp.finfo(xp.float32).bits, xp.finfo(xp.float32).eps) == (32, float(np.finfo("f4").eps))
     assert (xp.iinfo(xp.int16).min, xp.iinfo(xp.int16).max) == (-(2**15), 2**15 - 1)
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros", "ones", "eye", "arange"])
+def test_arrays_are_made_on_no_other_device(name):
+    with pytest.raises(ValueError, match="device 'gpu': expected 'trnpy'"):
+        getattr(xp, name)(3, device="gpu")
+    for options in ({}, {"fill_value": 2.0}):
+        like = xp.full_like if options else getattr(xp, f"{name}_like", xp.zeros_like)
+        with pytest.raises(ValueError, match="device 'gpu': expected 'trnpy'"):
+            like(xp.ones(3), *options.values(), device="gpu")
+    for call in (lambda: xp.linspace(0, 1, 3, device="gpu"), lambda: xp.full(3, 2.0, device="gpu")):
+        with pytest.raises(ValueError, match="device 'gpu': expected 'trnpy'"):
+            call()

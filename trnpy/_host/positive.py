@@ -110,9 +110,9 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
 
 def _times(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x y in the library whose LAPACK computed the eigenvectors: see ``_gram``."""
-    if x.ndim > 2:
-        return np.asarray(x @ y)
-    return np.asarray(_lapack.blas.get_blas_funcs("gemm", dtype=x.dtype)(1.0, x, y))
+    gemm = _lapack.blas.get_blas_funcs("gemm", dtype=x.dtype)
+    found: np.ndarray = x @ y if x.ndim > 2 else gemm(1.0, x, y)
+    return found
 
 
 def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
