@@ -307,11 +307,11 @@ class Campaign:
 
 
 def main(argv: list[str]) -> int:
-    """Plant faults and print the table. Returns 1 if an error above its target was silent or a healthy call failed."""
+    """Inject faults and print the table. Returns 1 if a fault remained undetected or a healthy call failed."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance faults",
-        description="Plant faults in the simulated device, one in each call, and count those that are noticed,\n"
-        "harmless (the result is accepted and within its target) and silent (accepted, with a larger error).\n"
+        description="Inject faults into the simulated device, one in each call, and count those that are detected,\n"
+        "harmless (the result is accepted and within its target) and undetected (accepted, with a larger error).\n"
         "Targets: 1e-12 in double precision, of |a_i| |b_j| for products and of the result's own scale\n"
         "otherwise; 100 n eps in other dtypes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -334,7 +334,8 @@ def main(argv: list[str]) -> int:
 
 def _campaign(names: list[str], faults: int, seed: int) -> int:
     started, kinds, alarmed, silent = time.perf_counter(), {kind: Outcome() for kind in KINDS}, [], 0
-    print(f"{'row':<20}{'faults':>8}{'noticed':>9}{'harmless':>10}{'silent':>8}  largest error accepted, in targets")
+    heads = f"{'function':<20}{'faults':>8}{'detected':>10}{'harmless':>10}{'undetected':>12}"
+    print(f"{heads}  largest accepted error, in targets")
     for name in names:
         campaign, total, share = Campaign(ROWS[name]), Outcome(), math.ceil(faults / len(names))
         with Status(name) as status:
@@ -349,17 +350,17 @@ def _campaign(names: list[str], faults: int, seed: int) -> int:
     for kind, outcome in kinds.items():
         print(_line(kind, outcome))
     for name in alarmed:
-        print(f"{name}: the healthy result was refused, no fault was planted")
+        print(f"{name}: the healthy result was refused, no fault was injected")
     count = sum(o.noticed + o.harmless + o.silent for o in kinds.values())
     seconds = time.perf_counter() - started
-    print(f"\n{count:,} faults in {seconds:.0f} s: {silent} silent (seed {seed})")
+    print(f"\n{count:,} faults in {seconds:.0f} s: {silent} undetected (seed {seed})")
     return 1 if silent or alarmed else 0
 
 
 def _line(name: str, o: Outcome) -> str:
     where = f" ({o.worst.kind}, launch {o.worst.at})" if o.worst is not None else ""
     count = o.noticed + o.harmless + o.silent
-    return f"{name:<20}{count:>8,}{o.noticed:>9,}{o.harmless:>10,}{o.silent:>8,}  {o.largest:.2g}{where}"
+    return f"{name:<20}{count:>8,}{o.noticed:>10,}{o.harmless:>10,}{o.silent:>12,}  {o.largest:.2g}{where}"
 
 
 def _healthy(count: int, seed: int, names: list[str] | None) -> int:

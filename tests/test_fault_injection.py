@@ -63,7 +63,7 @@ def test_healthy_calls_on_hostile_data_are_not_taken_for_faults(monkeypatch):
 def test_the_command_prints_a_table_and_fails_if_an_error_is_silent(capsys, monkeypatch):
     assert main(["--rows", "matmul float32", "--faults", str(len(KINDS))]) == 0
     said = capsys.readouterr().out
-    assert "matmul float32" in said and f"{len(KINDS)} faults" in said and ": 0 silent (seed 0)" in said
+    assert "matmul float32" in said and f"{len(KINDS)} faults" in said and ": 0 undetected (seed 0)" in said
     with monkeypatch.context() as without:
         without.setattr(checksums, "accept", lambda *_, **__: None)
         assert main(["--rows", "matmul float32", "--faults", "12"]) == 1

@@ -128,8 +128,8 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
         ),
         (
             [(1.0, 0.9, 1.0)] * 3,
-            "not enough data to say whether one core of a trn2 would make this run faster: 1 to 1.13 times (modelled); "
-            "the model is within a factor of 1.45, and only a run on the device narrows that",
+            "not enough data to decide whether one core of a trn2 would make this run faster: 1 to 1.13 times "
+            "(modelled); the model is within a factor of 1.45, and only a run on the device narrows that",
         ),
         (
             [(1.0, 1.5, 1.0)] * 3,

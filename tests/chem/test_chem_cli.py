@@ -69,8 +69,8 @@ def test_open_shells_are_unrestricted(tmp_path, capsys):
     [
         ("", "line 1: nothing: expected the number of atoms"),
         ("H 0 0 0\n", "line 1: 'H 0 0 0': expected the number of atoms"),
-        ("2\n\nH 0 0 0\n", "1 atoms where line 1 says 2"),
-        ("0\n\n", "0 atoms where line 1 says 0"),
+        ("2\n\nH 0 0 0\n", "1 atoms, but line 1 promises 2"),
+        ("0\n\n", "0 atoms, but line 1 promises 0"),
         ("1\n\nH 0 0\n", "line 3: 'H 0 0': expected symbol x y z in Angstrom"),
         ("1\n\nH 0 0 z\n", "line 3: 'H 0 0 z': expected symbol"),
         ("1\n\nH 0 0 nan\n", "line 3: 'H 0 0 nan': expected symbol"),

@@ -57,8 +57,8 @@ def _paragraph(op: Op) -> str:
         names.insert(0, EXACT)
     dtypes = " and ".join([", ".join(names[:-1])] * (len(names) > 1) + names[-1:])
     return textwrap.fill(
-        f"In trnpy a Trainium computes such calls on operands of {dtypes} where that is faster; results are checked, "
-        f"and in float64 as accurate as on the host. All other calls are those of ``{op.name}``. `trnpy.explain` says "
+        f"In trnpy a Trainium computes such calls on operands of {dtypes} if that is faster; results are checked, "
+        f"and in float64 as accurate as on the host. All other calls are those of ``{op.name}``. `trnpy.explain` shows "
         f"where a call would run, and `trnpy.policy` changes it.",
         width=79,
     )

@@ -83,7 +83,7 @@ def headline(w: WhatIf) -> str:
     said = {
         Verdict.FASTER: f"One {core} would make this run <em>{least:.3g} to {most:.3g}&times;</em> faster",
         Verdict.SAME: f"One {core} would make no difference to this run",
-        Verdict.UNKNOWN: f"Not enough data to say what one {core} would bring",
+        Verdict.UNKNOWN: f"Not enough data to predict the effect of one {core}",
     }
     return f"{said[w.verdict]} <small>modelled</small>"
 

@@ -100,7 +100,7 @@ class WhatIf:
             else:
                 why = f"it would save at most {duration(self.most_s)} of {duration(self.steady_s)}"
             return f"{core} would make no difference to this run: {why} (modelled)"
-        unknown = f"not enough data to say whether {core} would make this run faster"
+        unknown = f"not enough data to decide whether {core} would make this run faster"
         if self.most_s <= NOTICEABLE * self.steady_s and self.unclear_s > self.unmodelled_s:
             return f"{unknown}: {UNCLEAR} (modelled)"
         if self.most_s <= NOTICEABLE * self.steady_s:

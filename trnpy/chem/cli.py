@@ -89,7 +89,7 @@ def _parser() -> _Parser:
     add("--basis", default="cc-pvdz", help="PySCF's name of the orbital basis (default %(default)s)")
     add("--charge", type=int, default=0, help="of the molecule (default 0)")
     add("--spin", type=int, default=0, metavar="2S", help="number of unpaired electrons (default 0)")
-    add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default: as TRNPY_DEVICE says, else auto)")
+    add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default TRNPY_DEVICE, or auto)")
     add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}")
     add("--ranks", type=positive, default=1, metavar="N", help="processes that share the work (default 1)")
     add("--memory", type=_bytes, metavar="M", help="bytes of integrals in each process: 500M, 2G; the rest is on disk")
@@ -137,7 +137,7 @@ def read_xyz(path: Path) -> list[Atom]:
             raise ValueError(f"{path}, line {number}: the atom of line {earlier} is at the same place")
         atoms.append((symbol, (x, y, z)))
     if count < 1 or len(atoms) != count:
-        raise ValueError(f"{path}: {len(atoms)} atoms where line 1 says {count}")
+        raise ValueError(f"{path}: {len(atoms)} atoms, but line 1 promises {count}")
     return atoms
 
 
