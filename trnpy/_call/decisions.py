@@ -245,18 +245,23 @@ def work_of(problem: Problem) -> Work | None:
     return Work(type(problem), arrays, problem.dtype, options)
 
 
+@functools.cache
+def _cost_model() -> Any:
+    """The module of dry runs, loaded late: it loads the device engine, half the time of importing trnpy."""
+    with not_collected():
+        return importlib.import_module("trnpy._engine.cost_model")
+
+
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     """``Work.tally``, cached with everything that it depends on as the key."""
-    # Loaded late: it loads the device engine, half the time of importing trnpy.
-    with not_collected():
-        from trnpy._engine import cost_model
 
     def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
         named = dict(zip(work.kind.option_names(), options, strict=True))
         return work.kind(arrays, work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **named)
 
-    return cost_model.run(problem, (work.arrays, work.options), hardware, policy, work.kept)
+    tally: Tally = _cost_model().run(problem, (work.arrays, work.options), hardware, policy, work.kept)
+    return tally
 
 
 def decide(
