@@ -86,12 +86,14 @@ def test_rich_and_plain_agree_in_a_narrow_terminal(monkeypatch):
     assert max(map(len, printed.splitlines())) <= 84
 
 
-def test_headings_of_fewer_lines_end_in_the_line_of_the_longest(monkeypatch):
+def test_cells_of_fewer_lines_end_in_the_line_of_the_longest(monkeypatch):
     monkeypatch.setenv("COLUMNS", "84")
     print_report(ledgers.chemistry("null"), printed := Terminal(), verbose=True)
     lines = re.sub("\x1b\\[[0-9;]*m", "", printed.getvalue()).splitlines()
     headings = [line.split() for line in lines if line.startswith("  ran on: why")]
     assert headings and all(h == ["ran", "on:", "why", "calls", "measured", "modelled", "modelled"] for h in headings)
+    first = lines[: next(i for i, line in enumerate(lines) if line.startswith("by line"))]
+    assert "numpy.einsum" in map(str.strip, first)  # the numbers are beside the reason, in the line below
 
 
 def test_report_goes_to_standard_error_by_default(capsys):

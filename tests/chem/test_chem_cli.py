@@ -55,6 +55,19 @@ def test_the_command_prints_energies_timings_and_the_what_if():
     assert re.search(r"^trnpy: Nothing is large enough for a trn3: \d+ calls took", run.stderr)
 
 
+def test_a_limit_of_memory_is_for_ranks_whose_energies_are_the_same(capsys):
+    command = ["mp2", str(WATER), "--basis", "sto-3g", "--device", "none"]
+    assert cli.main(command) == 0
+    expected = energies(capsys.readouterr().out)
+    assert cli.main([*command, "--memory", "1e8"]) == 0
+    printed = capsys.readouterr().out
+    found = energies(printed)
+    assert found.keys() == expected.keys()
+    for name, energy in expected.items():
+        assert found[name] == pytest.approx(energy, rel=0, abs=1e-8)
+    assert "1 rank, 100 MB each" in printed and re.search(r"^   0 +\d+\.\d MB +\d+\.\d MB$", printed, re.M)
+
+
 def test_open_shells_are_unrestricted(tmp_path, capsys):
     path = tmp_path / "nh2.xyz"
     path.write_text("3\n\nN 0 0 0\nH 0 .8034 .6347\nH 0 -.8034 .6347\n")

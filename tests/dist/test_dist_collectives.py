@@ -1,11 +1,14 @@
 """Collective operations of threads that stand for processes: values, bits, bytes sent, and how runs end."""
 
+import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from trnpy import dist
+from trnpy.dist import _collectives
 
 RANKS = (1, 2, 3, 4, 5)
 DTYPES = ("?", "i4", "i8", "f2", "f4", "f8", "c8", "c16", ">f8")
@@ -133,3 +136,21 @@ def test_the_first_rank_works_while_the_others_sleep():
     assert dist.threads(3, program) == [[0]] * 3
     with pytest.raises(ZeroDivisionError):
         dist.threads(3, lambda: dist.comm().on_first(lambda: 1 / 0))
+
+
+def test_the_line_of_a_program_is_outside_trnpy_or_else_outside_its_ranks(monkeypatch):
+    """Nearest first. The frames of threads and of ``python -m`` belong to no program."""
+
+    def line(*files):
+        frame = None
+        for number, file in reversed([*enumerate(files, 1)]):
+            code = SimpleNamespace(co_filename=file)
+            frame = SimpleNamespace(f_code=code, f_lineno=number, f_back=frame)
+        monkeypatch.setattr(_collectives, "sys", SimpleNamespace(_getframe=lambda depth: frame))
+        return _collectives.line_of_program()
+
+    ours = os.path.dirname(_collectives.FOLDER)
+    rank, chem, other = f"{_collectives.FOLDER}/_start.py", f"{ours}/chem/cli.py", f"{ours}/__main__.py"
+    assert line(rank, chem, np.__file__, "/home/ada/run.py", "/home/ada/other.py") == "/home/ada/run.py:4"
+    assert line(rank, chem, other, "<frozen runpy>") == f"{chem}:2"
+    assert line(rank) == ""

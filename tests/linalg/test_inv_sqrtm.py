@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from doubles import RecordingEngine
 
 import trnpy.linalg
 from linalg.matrices import positive
 from linalg.rows import U, forced
-from trnpy._engine.engines import HostEngine
+from trnpy._engine.engines import HostEngine, engine
 from trnpy._report.reasons import Unsupported
 from trnpy.linalg import _inv_sqrtm
 
@@ -57,3 +58,13 @@ def test_an_iteration_that_ends_too_early_says_that_it_has_not_converged(monkeyp
         trnpy.linalg.inv_sqrtm(a, method="newton-schulz")
     with pytest.raises(Unsupported, match="no convergence in 2 steps"):
         trnpy.linalg.inv_sqrtm.__trnpy_op__.prepare(a, method="newton-schulz").run(HostEngine())
+
+
+@pytest.mark.parametrize("method", ["eigh", "newton-schulz"])
+def test_engines_get_matrices_in_the_machines_byte_order(method, monkeypatch):
+    a, given, product = positive(30, "f8", 1e2), [], RecordingEngine.matmul
+    monkeypatch.setattr(RecordingEngine, "matmul", lambda e, x, *a, **k: given.append(x) or product(e, x, *a, **k))
+    with engine(RecordingEngine()), trnpy.policy(force=True, fallback="raise"):
+        swapped, native = (trnpy.linalg.inv_sqrtm(x, method) for x in (a.astype(">f8"), a))
+    assert given and all(x.dtype.isnative for x in given)
+    np.testing.assert_array_equal(swapped, native)

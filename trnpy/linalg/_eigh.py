@@ -243,8 +243,8 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 
 OPS = (
-    scipy_function("eigh", prepare_eigh, small=SMALL, dtypes="fdFD"),
-    scipy_function("eigvalsh", prepare_eigvalsh, small=SMALL, dtypes="fdFD"),
-    numpy_function("eigh", prepare_numpy_eigh, small=SMALL, dtypes="fdFD"),
-    numpy_function("eigvalsh", prepare_numpy_eigvalsh, small=SMALL, dtypes="fdFD"),
+    scipy_function("eigh", prepare_eigh, small=SMALL),
+    scipy_function("eigvalsh", prepare_eigvalsh, small=SMALL),
+    numpy_function("eigh", prepare_numpy_eigh, small=SMALL),
+    numpy_function("eigvalsh", prepare_numpy_eigvalsh, small=SMALL),
 )

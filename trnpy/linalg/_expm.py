@@ -218,4 +218,4 @@ def largest_term(a: np.ndarray, v: np.ndarray, reach: float) -> float:
     return max(sizes) / size
 
 
-OPS = (scipy_function("expm", prepare_expm, small=SMALL, dtypes="fdFD"),)
+OPS = (scipy_function("expm", prepare_expm, small=SMALL),)

@@ -359,6 +359,6 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 OPS = (
-    scipy_function("sqrtm", prepare_sqrtm, small=SMALL, dtypes="fdFD"),
+    scipy_function("sqrtm", prepare_sqrtm, small=SMALL),
     scipy_function("logm", prepare_logm, small=SMALL, dtypes="dD"),
 )

@@ -136,8 +136,8 @@ def _both(axis: Any) -> bool:
 
 
 OPS = (
-    numpy_function("cond", prepare_cond, small=SMALL, dtypes="fdFD"),
-    numpy_function("matrix_rank", prepare_matrix_rank, small=SMALL, dtypes="fdFD"),
-    numpy_function("norm", prepare_norm, small=SMALL, dtypes="fdFD"),
-    scipy_function("norm", prepare_scipy_norm, small=SMALL, dtypes="fdFD"),
+    numpy_function("cond", prepare_cond, small=SMALL),
+    numpy_function("matrix_rank", prepare_matrix_rank, small=SMALL),
+    numpy_function("norm", prepare_norm, small=SMALL),
+    scipy_function("norm", prepare_scipy_norm, small=SMALL),
 )

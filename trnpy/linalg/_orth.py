@@ -84,6 +84,6 @@ def prepare_null_space(
 
 
 OPS = (
-    scipy_function("orth", prepare_orth, small=SMALL, dtypes="fdFD"),
-    scipy_function("null_space", prepare_null_space, small=SMALL, dtypes="fdFD"),
+    scipy_function("orth", prepare_orth, small=SMALL),
+    scipy_function("null_space", prepare_null_space, small=SMALL),
 )

@@ -46,4 +46,4 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
     return problem(Polar, a, "svd", after=2.0 * k * (m * n + factor**2), right=side == "right")
 
 
-OPS = (scipy_function("polar", prepare_polar, small=SMALL, dtypes="fdFD"),)
+OPS = (scipy_function("polar", prepare_polar, small=SMALL),)

@@ -156,8 +156,8 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
 
 
 OPS = (
-    scipy_function("svd", prepare_svd, small=SMALL, dtypes="fdFD"),
-    scipy_function("svdvals", prepare_svdvals, small=SMALL, dtypes="fdFD"),
-    numpy_function("svd", prepare_numpy_svd, small=SMALL, dtypes="fdFD"),
-    numpy_function("svdvals", prepare_numpy_svdvals, small=SMALL, dtypes="fdFD"),
+    scipy_function("svd", prepare_svd, small=SMALL),
+    scipy_function("svdvals", prepare_svdvals, small=SMALL),
+    numpy_function("svd", prepare_numpy_svd, small=SMALL),
+    numpy_function("svdvals", prepare_numpy_svdvals, small=SMALL),
 )

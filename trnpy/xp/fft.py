@@ -34,7 +34,7 @@ def _many(name: str) -> Callable[..., Array]:
     @like(function)
     def transform(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
         if s is not None and axes is None:
-            axes = tuple(range(x.ndim - len(s), x.ndim))
+            axes = range(x.ndim - len(s), x.ndim)
         return array(_rules.at_once(function, node_of(x), s=s, axes=axes, norm=norm))
 
     transform.__name__ = transform.__qualname__ = name

@@ -18,4 +18,4 @@ def prepare_expm(A: Any) -> Problem:
     return _expm.prepare_expm(A)
 
 
-OPS = (Op("scipy.sparse.linalg.expm", scipy_linalg.expm, prepare_expm, small=SMALL, form=form, dtypes="fdFD"),)
+OPS = (Op("scipy.sparse.linalg.expm", scipy_linalg.expm, prepare_expm, small=SMALL, form=form),)
