@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from conformance._covering import Maps, covering
+from conformance._covering import ONE_THREAD, Maps, covering
 from conformance._draw import Mutation, draw
 from conformance._equivalent import EQUIVALENT, reason
 
@@ -208,7 +208,8 @@ def failing(copy: Path, tests: list[str], seconds: float) -> str:
     TIMEOUT if the run takes more than ``seconds`` of processor time, or if it waits for WAITING times as long.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
+    environment = {**ONE_THREAD, **os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["COLUMNS"] = "1000"
     limit = int(seconds) + 1
     limited = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit + 1))
     run = subprocess.Popen(

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import pytest
 
 Map = dict[str, Any]  # "sources": a hash by file; "tests": seconds, and lines by file, by test function
+# Threads of OpenBLAS that wait for each other use several times the processor time of one, by which tests are limited.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 NOTHING: Map = {"sources": {}, "tests": {}}
 
 
@@ -64,7 +66,8 @@ class Maps:
         print(f"mapping {path.relative_to(self.root)}", flush=True)
         command = [sys.executable, "-m", "conformance._covering", str(self.root), self.package, str(file), str(path)]
         paths = os.pathsep.join([str(self.root), str(Path(__file__).parents[1])])
-        subprocess.run(command, cwd=self.root, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL)
+        environment = {**ONE_THREAD, **os.environ, "PYTHONPATH": paths}
+        subprocess.run(command, cwd=self.root, env=environment, stdout=subprocess.DEVNULL)
 
 
 def covering(maps: Iterable[Map], root: Path, at: Place, touching: bool = True) -> list[tuple[float, str]]:
