@@ -69,3 +69,5 @@ def setup(app):
             source[0] = outputs.with_outputs(source[0], PRINTED[name])
 
     app.connect("source-read", insert)
+    # Outputs are new in every build, although the pages are not: Sphinx reads their pages again.
+    app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(PRINTED))
