@@ -28,6 +28,7 @@ def refused(capsys, call, *argv):
     [
         (doctor.doctor, ["--prob"], "trnpy doctor: unknown option --prob: did you mean --probe?"),
         (doctor.doctor, ["--xyz"], "trnpy doctor: unknown option --xyz"),
+        (doctor.doctor, ["--device", "simulatr"], "trnpy doctor: unknown option --device: it follows --probe"),
         (
             doctor.doctor,
             ["--probe", "--device", "simulatr"],
@@ -46,6 +47,8 @@ def refused(capsys, call, *argv):
         (doctor.calibrate, ["--kernel"], "trnpy calibrate: unknown argument --kernel: did you mean --kernels?"),
         (runner.main, ["--devcie", "null", "x.py"], "trnpy: unrecognized arguments: --devcie: did you mean --device?"),
         (runner.main, ["--quiet", "x.py"], "trnpy: unrecognized arguments: --quiet"),
+        (runner.main, ["--html"], "trnpy: argument --html: expected one argument"),
+        (blocks.main, ["nofile.npz"], "trnpy blocks: nofile.npz: No such file or directory"),
         (runner.main, ["--html=/no/x.html", __file__], "trnpy: --html /no/x.html: there is no directory /no"),
         (cli.main, ["simulate", "nofile.py:k"], "nkisim simulate: no file nofile.py"),
     ],

@@ -80,7 +80,8 @@ def doctor(argv: list[str]) -> int:
         print(USAGE)
         return 0
     if wrong := next((name for name in argv if name.startswith("-")), ""):
-        return _usage_error("doctor", f"unknown option {wrong}{near(wrong, ('--probe', '--help'))}")
+        remedy = ": it follows --probe" if wrong == "--device" else near(wrong, ("--probe", "--help"))
+        return _usage_error("doctor", f"unknown option {wrong}{remedy}")
     findings = [
         *_versions(),
         *_settings(os.environ),

@@ -46,7 +46,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 def suggestion(message: str, parser: argparse.ArgumentParser) -> str:
     """``near`` for the first option that argparse's ``message`` names, unless the parser has it."""
-    option = next((word.partition("=")[0] for word in message.split() if word.startswith("--")), "")
+    option = next((word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--")), "")
     known = [name for action in parser._actions for name in action.option_strings]
     return "" if option in known else near(option, known)
 

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
             order = morton_order(np.load(options.points)) if options.points is not None else options.order
             block_analysis(_read(options.matrix), options.columns, order, options.html)
     except (OSError, ValueError, zipfile.BadZipFile) as why:
-        parser.error(f"{options.matrix}: {why}")
+        parser.error(f"{options.matrix}: {getattr(why, 'strerror', None) or why}")
     return 0
 
 
