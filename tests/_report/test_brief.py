@@ -121,6 +121,13 @@ def test_products_by_a_method_get_advice_where_the_program_makes_them(through, m
     assert ("use a @ b" in line, "through solver.py:9" in line) == (not through, bool(through))
 
 
+def test_sampled_lines_of_a_run_that_waited_are_in_processor_time(monkeypatch):
+    ledger = one("numpy.dot", 2.0, 9.0, 2.0)
+    monkeypatch.setattr(type(ledger), "unrouted", lambda self: [Unrouted(PRODUCT, "a.dot", "/home/ada/a.py", 7, 3.0)])
+    monkeypatch.setattr(type(ledger), "cpu_s", ledger.elapsed_s / 4)
+    assert "not seen: 750 ms of a.dot (sampled), most at /home/ada/a.py:7" in brief(ledger)
+
+
 def test_a_run_with_nothing_large_is_two_lines():
     ledger = Ledger("", opened=OPENED)
     for i in range(30):

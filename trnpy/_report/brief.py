@@ -177,9 +177,11 @@ def _unrouted(ledger: Run, total_s: float) -> Iterator[str]:
         NO_PATH: (" without a device path", ""),
         UNPATCHED: (" imported before the patch", ": patch with rebind=True"),
     }
+    # Samples of lines are in seconds that passed; the rest of this report is in processor time.
+    running = min(ledger.cpu_s / ledger.elapsed_s, 1.0) if ledger.elapsed_s else 1.0
     for kind, (what, remedy) in remedies.items():
         ours = [u for u in ledger.unrouted() if u.kind == kind]
-        seconds = sum(u.seconds for u in ours)
+        seconds = running * sum(u.seconds for u in ours)
         if ours and seconds >= NOTICEABLE * total_s:
             names = ", ".join(dict.fromkeys(u.function for u in ours[:NAMED]))
             most = ours[0]
