@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks, forms
+from ..shared import blocks
 
 SMALL = 512  # rows and columns of matrices that pass in groups: one PSUM bank wide
 GROUP_MAX = 32  # matrices of one group: bounds the program
@@ -77,8 +77,8 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
     group = max(1, min(min(GROUP_MAX, GROUP_BYTES // per_matrix), (batch + 1) // 2))
     job = {
         "sides": (a_side, b_side), "c": c, "m": m, "k": k, "n": n, "k_parts": k_parts, "jumps": jumps,
-        "once": [None, None], "form": forms.turned_format(dtype=a.dtype),
-        "identity": forms.identity_of(dtype=a.dtype) if a_rows or not b_rows else None,
+        "once": [None, None], "form": blocks.turned_format(dtype=a.dtype),
+        "identity": blocks.identity_of(dtype=a.dtype) if a_rows or not b_rows else None,
     }  # fmt: skip
     # Operands of batch 1 are read once.
     blocks.begin(job=job, start=_start)
@@ -190,7 +190,7 @@ def _operand(job, side, at, count):
                     used, done, filled = used + 1, done + filled, 0
                     bank = job["turns"][used % TURN_BANKS]
                 left = first + j * pitch + start
-                forms.turn(
+                blocks.turn(
                     dst=bank[0:size, filled : filled + rows],
                     data=strip[0:rows, left : left + (size - 1) * step + 1 : step],
                     identity=job["identity"],

@@ -12,8 +12,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import pieces, tile, view, walk
-from ..shared.forms import identity_of, shift, turn, turned_format
+from ..shared.blocks import identity_of, pieces, tile, turn, turned_format, view, walk
+from ..shared.forms import shift
 
 TILE = 128
 LONG, SHORT = 1024, 256  # of a block, along the rows of the result and across: runs of 2 KiB in HBM at bfloat16

@@ -7,8 +7,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import flat
-from ..shared.forms import identity_of, turn, turned_format
+from ..shared.blocks import flat, identity_of, turn, turned_format
 
 ROWS = 128
 ROUNDER = 1.5 * 2.0**23  # adding and subtracting it rounds to the nearest integer

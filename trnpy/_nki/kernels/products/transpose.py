@@ -8,7 +8,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks, forms
+from ..shared import blocks
 
 BANK_BYTES = 2048  # one PSUM bank of a partition: as many tiles side by side leave it in one instruction
 BANKS = 8
@@ -38,7 +38,7 @@ def turn(x, out, m_tiles, n_tiles, fold=None):
     fold = fold or m
     rows, columns = m_tiles * blocks.TILE, n_tiles * blocks.TILE
     job = {"x": x, "out": out, "fold": fold, "rows": rows, "strips": [], "outs": []}
-    job["identity"] = forms.identity_of(dtype=x.dtype)
+    job["identity"] = blocks.identity_of(dtype=x.dtype)
     for _ in range(HALVES * m_tiles):
         job["strips"].append(nl.ndarray((blocks.TILE, columns), dtype=x.dtype, buffer=nl.sbuf))
     for _ in range(n_tiles):
@@ -61,7 +61,7 @@ def _start(job):
     """PSUM of an iteration."""
     job["banks"] = []
     for _ in range(BANKS):
-        form = forms.turned_format(dtype=job["x"].dtype)
+        form = blocks.turned_format(dtype=job["x"].dtype)
         shape = (blocks.TILE, BANK_BYTES // (4 if form == nl.float32 else 2))
         job["banks"].append(nl.ndarray(shape, dtype=form, buffer=nl.psum))
 
@@ -90,7 +90,7 @@ def _half(job, at, row, height, width):
             bank = banks[used % BANKS]
             for i in range(i0, stop, blocks.TILE):
                 depth = min(blocks.TILE, height - i)
-                forms.turn(
+                blocks.turn(
                     dst=bank[0:size, i - i0 : i - i0 + depth],
                     data=strips[i // blocks.TILE][0:depth, j : j + size],
                     identity=job["identity"],

@@ -11,8 +11,6 @@ only HBM has run-time addresses.
 import nki.isa as nisa
 import nki.language as nl
 
-from .forms import identity_of, turn, turned_format
-
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
@@ -25,6 +23,33 @@ OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the
 HELD_BYTES = 64 * 1024  # of a partition, for all of K of the left operand of a row of blocks
 STRAIGHT = 40000  # instructions of a program without a loop: they compile in 13 s, like a loop of 1000
 TURN = 20000  # instructions of one iteration of a loop: 4 ms of bfloat16 products of 512 columns
+
+
+def turned_format(dtype):
+    """The format of transposes of ``dtype`` in PSUM: before trn2 a transpose is a product, which gives float32."""
+    return nl.float32 if nisa.get_nc_version() < nisa.nc_version.gen3 else dtype
+
+
+def identity_of(dtype):
+    """The identity by which ``turn`` multiplies tiles of ``dtype``; None if it uses nc_transpose."""
+    if dtype == nl.float32 or nisa.get_nc_version() >= nisa.nc_version.gen3:
+        return None
+    ones = nl.ndarray((TILE, TILE), dtype=dtype, buffer=nl.sbuf)
+    found = nl.ndarray((TILE, TILE), dtype=dtype, buffer=nl.sbuf)
+    nisa.memset(dst=ones, value=1.0, engine=nisa.engine.vector)
+    nisa.affine_select(
+        dst=found, pattern=[[1, TILE]], channel_multiplier=-1, on_true_tile=ones, on_false_value=0.0, cmp_op=nl.equal
+    )
+    return found
+
+
+def turn(dst, data, identity):
+    """dst = data^T. It is not settled what nc_transpose of 16-bit numbers writes on trn1; a product writes float32."""
+    if identity == None:  # noqa: E711 - NKI has no `is`
+        nisa.nc_transpose(dst=dst, data=data, engine=nisa.engine.tensor)
+    else:
+        moving = identity[0 : data.shape[0], 0 : data.shape[0]]
+        nisa.nc_matmul(dst=dst, stationary=data, moving=moving, accumulate=False)
 
 
 def banks_of(dtype):

@@ -8,7 +8,7 @@ which all partitions need, are (128, 1) tiles whose elements are equal.
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.forms import turned_format
+from ..shared.blocks import turned_format
 
 TILE = 128
 ITEMS = 128  # tiles of the matrix in one turn

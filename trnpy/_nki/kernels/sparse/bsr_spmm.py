@@ -13,9 +13,8 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import digit_sums
-from ..shared.blocks import place, tile, view, walk
+from ..shared.blocks import identity_of, place, tile, turn, turned_format, view, walk
 from ..shared.digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
-from ..shared.forms import identity_of, turn, turned_format
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
