@@ -156,6 +156,8 @@ def test_long_runs_show_progress_on_a_terminal_only(is_terminal, rich, monkeypat
     assert list(_progress.track(range(7), "pairs")) == list(range(7))
     out, err = capsys.readouterr()
     assert not out and ("pairs" in err) == is_terminal
+    if rich and is_terminal:
+        assert "\x1b[2K" in err[err.rindex("pairs") :]  # the line of the bar is erased at the end
 
 
 def test_short_runs_show_nothing(monkeypatch, capsys):

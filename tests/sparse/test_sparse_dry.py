@@ -10,8 +10,10 @@ from dry_runs import assert_dry_is_the_run
 import trnpy
 from trnpy._call.dispatch import Unsupported
 from trnpy._call.rows import rows
+from trnpy._engine.abstract_arrays import Count, new
 from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _matmul
+from trnpy.sparse._outline import Matrix, Pattern
 from trnpy.sparse.linalg import _eigsh_lobpcg as _solvers
 from trnpy.sparse.linalg import _expm_multiply
 
@@ -162,3 +164,12 @@ def products_of(problem):
     kept = []
     problem.run(Noting())
     return taken
+
+
+@pytest.mark.parametrize("dtype, real", [("f8", 1), ("c16", 4)])
+@pytest.mark.parametrize("shape, columns", [((30,), 1), ((30, 7), 7)])
+def test_a_matrix_without_values_counts_the_work_of_a_product(shape, columns, dtype, real):
+    a, count = scipy.sparse.random_array((20, 30), density=0.1, rng=np.random.default_rng(0)), Count()
+    found = Matrix(Pattern.of(a.tocsr().astype(dtype)), count) @ new(shape, np.dtype(dtype), count)
+    assert (found.shape, found.dtype) == ((20, *shape[1:]), dtype)
+    assert count.work == {("csr", columns, np.dtype(dtype).char): 2.0 * real * a.nnz * columns}
