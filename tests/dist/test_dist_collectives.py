@@ -154,3 +154,9 @@ def test_the_line_of_a_program_is_outside_trnpy_or_else_outside_its_ranks(monkey
     assert line(rank, chem, np.__file__, "/home/ada/run.py", "/home/ada/other.py") == "/home/ada/run.py:4"
     assert line(rank, chem, other, "<frozen runpy>") == f"{chem}:2"
     assert line(rank) == ""
+
+
+@pytest.mark.parametrize("root", [-1, 1])
+def test_a_root_that_is_no_rank_is_refused(root):
+    with pytest.raises(ValueError, match=f"^root={root}: expected a rank from 0 to 0$"):
+        dist.comm().bcast(np.ones(3), root=root)
