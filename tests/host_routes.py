@@ -89,11 +89,12 @@ def masks():
 
 def contractions():
     a, b, c, d = normal(300, 300), normal(300, 200), normal(40, 30, 500), normal(800, 800)
-    cube = normal(8, 200, 200)
+    cube, counts = normal(8, 200, 200), (np.arange(171), np.arange(10_227))
     yield "einsum", "NumPy", lambda: (trnpy.einsum, "ij,ik->jk", a, b)
     yield "einsum to a number", "NumPy", lambda: (trnpy.einsum, "ij,ij->", d, d)
     yield "einsum of stacks", "NumPy", lambda: (trnpy.einsum, "aij,ajk->aik", cube, cube)
     yield "einsum of three", "NumPy", lambda: (trnpy.einsum, "ij,jk,kl->il", a, a, b)
+    yield "einsum of integers, one label summed first", "NumPy", lambda: (trnpy.einsum, "a,b->b", *counts)
     yield "einsum of complex matrices", "NumPy", lambda: (trnpy.einsum, "ij,jk->ik", a + 1j, b)
     yield "tensordot", "NumPy", lambda: (trnpy.tensordot, c, c[:, :20] + 1, ((0, 2), (0, 2)))
     yield "matmul", "NumPy", lambda: (trnpy.matmul, a, b)

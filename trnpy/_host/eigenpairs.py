@@ -54,7 +54,7 @@ def evd(problem: Any) -> Route:
     def seconds(rates: HostRates) -> float:
         return seconds_of(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S
 
-    return Route("evd", seconds, functools.partial(again, a), again)
+    return Route("evd", seconds, functools.partial(again, a), again=again)
 
 
 def prepare(row: Callable[..., Problem], a: Any, *options: Any, **named: Any) -> Problem:
