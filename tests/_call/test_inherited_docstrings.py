@@ -12,14 +12,14 @@ import trnpy.linalg
 import trnpy.sparse.linalg
 
 PAIRS = {
-    "logm": (trnpy.linalg.logm, scipy.linalg.logm, "of float64 and complex128 where"),
-    "solve": (trnpy.linalg.solve, scipy.linalg.solve, "float32, float64, complex64 and complex128 where"),
-    "slogdet": (trnpy.linalg.slogdet, np.linalg.slogdet, "float32, float64, complex64 and complex128 where"),
-    "matmul": (trnpy.matmul, np.matmul, "integers, bool, float16, float32, float64, complex64 and complex128 where"),
+    "logm": (trnpy.linalg.logm, scipy.linalg.logm, "of float64 and complex128 if"),
+    "solve": (trnpy.linalg.solve, scipy.linalg.solve, "float32, float64, complex64 and complex128 if"),
+    "slogdet": (trnpy.linalg.slogdet, np.linalg.slogdet, "float32, float64, complex64 and complex128 if"),
+    "matmul": (trnpy.matmul, np.matmul, "integers, bool, float16, float32, float64, complex64 and complex128 if"),
     "cg": (
         trnpy.sparse.linalg.cg,
         scipy.sparse.linalg.cg,
-        "operands of float32, float64, complex64 and complex128 where",
+        "operands of float32, float64, complex64 and complex128 if",
     ),
 }
 
