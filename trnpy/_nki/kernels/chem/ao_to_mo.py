@@ -14,7 +14,7 @@ import nki.language as nl
 from ..products import float64_matmul
 from ..shared import blocks
 from ..shared.blocks import no_banks, pieces, tile, view, walk
-from ..shared.forms import shift
+from ..shared.digit_sums import shift
 
 TILE = 128
 WIDTH = 512  # columns of a tile of bytes on their way to digits

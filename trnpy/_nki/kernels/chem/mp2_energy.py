@@ -24,8 +24,8 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared.blocks import flat, identity_of, turn, turned_format, view
+from ..shared.digit_sums import shift
 from ..shared.entries import visit
-from ..shared.forms import shift
 
 TILE = 128  # rows of K on the partitions, and of a in the stationary operand
 SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each

@@ -13,7 +13,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared.blocks import identity_of, pieces, tile, turn, turned_format, view, walk
-from ..shared.forms import shift
+from ..shared.digit_sums import shift
 
 TILE = 128
 LONG, SHORT = 1024, 256  # of a block, along the rows of the result and across: runs of 2 KiB in HBM at bfloat16

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks, forms
+from ..shared import blocks, digit_sums
 from . import digits_split
 
 TILE = 128
@@ -413,7 +413,7 @@ def _store(job, place, words, total, carry):
         for h in range(2):
             half = halves[:, h : 2 * size : 2]
             if w + h == 0:
-                forms.shift(dst=total, data=half, number=HALF, biases=job["biases"])
+                digit_sums.shift(dst=total, data=half, number=HALF, biases=job["biases"])
             else:
                 nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.add, operand0=HALF, op1=nl.add, operand1=carry)
             if w + 1 < len(words) or h == 0:

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks, forms
+from ..shared import blocks, digit_sums
 from . import abs_bound, digits_split, float64_matmul
 
 WIDTH = 2048  # columns of a tile of words that is measured
@@ -104,9 +104,9 @@ def _measure(job, at):
             half = halves[:, 1 - h : 2 * columns : 2]
             shift = job["shifts"][2 * w + 1 - h]
             if p + h == 0:
-                forms.shift(dst=value, data=half, number=shift, biases=job["biases"])
+                digit_sums.shift(dst=value, data=half, number=shift, biases=job["biases"])
             else:
-                forms.shift(dst=part, data=half, number=shift, biases=job["biases"])
+                digit_sums.shift(dst=part, data=half, number=shift, biases=job["biases"])
                 nisa.scalar_tensor_tensor(
                     dst=value, data=value, op0=nl.multiply, operand0=2.0**HALF_BITS, op1=nl.add, operand1=part
                 )

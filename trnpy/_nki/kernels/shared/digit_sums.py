@@ -21,6 +21,17 @@ WORD = 32
 SIGN = -(2**31)  # the bit that makes a logical shift an arithmetic one, up to a constant
 
 
+def shift(dst, data, number, biases):
+    """dst = data + number by ScalarE, or by VectorE where a self-test found that ScalarE does not add exactly.
+
+    ``biases``: whether it does (docs/numerics.md#hardware-assumptions).
+    """
+    if biases:
+        nisa.activation(dst=dst, op=nl.copy, data=data, bias=number)
+    else:
+        nisa.tensor_scalar(dst=dst, data=data, op0=nl.add, operand0=number)
+
+
 def workspace(rows, digits, words, bits, balanced=False):
     """SBUF: copies of banks; for ``rows`` tiles the sum of each group, started; words, the carry, a part of a word."""
     casts, sums, outs = [], [], []
