@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LIMIT = 1.05  # of the processor seconds of plain Python, after the fixed cost is taken off
+# Otherwise chance decides whether glibc gives an array of a loop new pages at each iteration.
+KEPT_PAGES = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
 FIXED_S = 0.05  # the fixed cost of the runner: its start, the first call and the report
 PATCHED = "import runpy, sys, trnpy\nwith trnpy.patched():\n    runpy.run_path(sys.argv[1], run_name='__main__')\n"
 
 
 def environment(folder: str) -> dict[str, str]:
-    """This process's environment, in which Python keeps compiled modules, as it does for most users, in ``folder``."""
+    """This process's environment, in which Python keeps compiled modules in ``folder``, and malloc keeps its pages."""
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return own | {"PYTHONPYCACHEPREFIX": str(Path(folder, "compiled")), "MPLBACKEND": "Agg"}
+    return own | KEPT_PAGES | {"PYTHONPYCACHEPREFIX": str(Path(folder, "compiled")), "MPLBACKEND": "Agg"}
 
 
 def cpu_s(command: Sequence[str], folder: str) -> float:

@@ -23,13 +23,13 @@ import tempfile
 import time
 
 from benchmarks._measure import gate, header
+from benchmarks._processes import KEPT_PAGES
 from benchmarks._threads import alone
 
 LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each program that makes small calls
 ROUNDS = 5
 START_ROUNDS = 15
 LENGTHS = 1, 3, 10, 60  # seconds of programs for which the share of the fixed cost is printed
-KEPT_PAGES = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 # name -> (package it needs, source); these make tens of thousands of small calls.
