@@ -34,6 +34,7 @@ import trnpy.linalg
 import trnpy.sparse
 from benchmarks import _threads
 from benchmarks._measure import gate, libraries, paired
+from benchmarks._processes import KEPT_PAGES
 from trnpy._call.dispatch import accelerated
 from trnpy._call.rows import rows as rows_of
 from trnpy._settings.host_rates import machine_id
@@ -196,7 +197,9 @@ def table(words: list[str], threads: tuple[str, ...]) -> str:
     found = []
     for number in threads:
         command = [sys.executable, "-m", "benchmarks", "gains", "--threads", number, "--json", "--rows", *words]
-        run = subprocess.run(command, env=_threads.environment(number), stdout=subprocess.PIPE, text=True, check=True)
+        run = subprocess.run(
+            command, env=_threads.environment(number) | KEPT_PAGES, stdout=subprocess.PIPE, text=True, check=True
+        )
         found.append(json.loads(run.stdout))
     kernel = re.search(r"openblas \S+ (\w+) x", found[0]["libraries"])
     machine = f"{machine_id().partition(',')[0]}, {os.cpu_count()} processors"
