@@ -49,7 +49,7 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
     # difference was at most 0.1 of that, for spectra of 1 to 1e-9 times the norm and n = 3 to 150. Outside, rounding
     # in expm reaches it.
     "logm": MatrixFunction(3, "dD", (math.exp(-2), math.exp(2))),
-    "fractional_matrix_power": MatrixFunction(2, "dD"),
+    "fractional_matrix_power": MatrixFunction(3, "dD"),
 }
 
 
