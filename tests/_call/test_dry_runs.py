@@ -8,7 +8,8 @@ import pytest
 import trnpy
 import trnpy.linalg
 from trnpy._call import decision_cache
-from trnpy._call.decisions import REFINED, Problem, prepared, priced, work_of
+from trnpy._call.decision_cache import REFINED
+from trnpy._call.decisions import Problem, prepared, priced, work_of
 from trnpy._engine import cost_model
 from trnpy._engine.precision import launches
 from trnpy._nki.instances import hardware_of
@@ -87,6 +88,10 @@ def test_explain_models_every_size(dry_runs):
     for n in (320, 328):
         trnpy.explain(trnpy.linalg.solve, positive(n), np.ones(n))
     assert set(dry_runs) == {(320, 320), (328, 328)}
+    with trnpy.policy(device="none"):
+        decision = trnpy.explain(trnpy.linalg.eigh, positive(100))  # the host takes less than the launches
+    assert dry_runs[-1] == (100, 100)
+    assert 0 < decision.host_s < decision.device_s
 
 
 def test_a_larger_call_has_the_reason_that_its_own_dry_run_gives(monkeypatch):

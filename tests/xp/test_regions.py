@@ -206,17 +206,10 @@ def test_errors_name_the_line():
     assert any("test_regions.py" in note for note in error.value.__notes__)
 
 
-def test_a_region_that_is_slower_on_the_device_is_computed_by_its_products():
+@pytest.mark.parametrize("device", ["simulator", "none"])
+def test_a_region_without_an_engine_or_slower_on_it_is_computed_by_its_products(device):
     a = normal(30, 30)
-    with trnpy.policy(device="simulator"), trnpy.trace() as log:
-        x = trnpy.asarray(a)
-        np.testing.assert_array_equal(np.asarray(x @ x @ x), a @ a @ a)
-    assert {d.op for d in log} == {"numpy.matmul"}
-
-
-def test_without_an_engine_there_are_no_regions():
-    a = normal(30, 30)
-    with trnpy.policy(device="none"), trnpy.trace() as log:
+    with trnpy.policy(device=device), trnpy.trace() as log:
         x = trnpy.asarray(a)
         np.testing.assert_array_equal(np.asarray(x @ x @ x), a @ a @ a)
     assert {d.op for d in log} == {"numpy.matmul"}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
+
+
+class _Loading:
+    suspended = False  # whether a thread loads modules without the collector
 
 
 @contextlib.contextmanager
@@ -16,9 +21,22 @@ def not_collected() -> Iterator[None]:
     through its own objects earlier and once more often, which took programs of a second 70 ms.
     """
     enabled = gc.isenabled()
+    _Loading.suspended |= enabled
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            _Loading.suspended = False
             gc.enable()
+
+
+def _in_child() -> None:
+    """A thread that was loading is not in a forked child, so it cannot end the suspension there."""
+    if _Loading.suspended:
+        _Loading.suspended = False
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_in_child)

@@ -21,6 +21,7 @@ from trnpy._report.reasons import Decision, small_decision
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy
 
+REFINED = 6  # products on the device at least, if a problem has methods: all of these refine eigenvectors
 FEW = 16  # numbers up to this one distinguish families of problems; larger ones are lengths
 
 # The function to call with the caller's arguments, the conversion of its result to the caller's form, and the decision,
@@ -110,7 +111,8 @@ def recorded_decision(op: Op, problem: Problem, policy: Policy, reuse: Reuse = A
     prices = rest(policy, rates).prices.setdefault(_family(tuple(work), lengths), {})
     smaller = [price for other, price in prices.items() if all(map(operator.le, other, lengths))]
     least = max(smaller, key=lambda price: price.seconds, default=None)
-    decision = decide(op.name, problem, None, policy, rates, work=work, least=least)
+    products = REFINED if problem.methods else 1
+    decision = decide(op.name, problem, None, policy, rates, work=work, products=products, least=least)
     if decision.device_s is not None and (least is None or decision.device_s != least.seconds) and len(prices) < KINDS:
         # The dry run has just been made, so this takes its cost from a cache.
         prices[tuple(lengths)] = priced(work, problem.methods, hardware_of(policy.machine), policy, rates)

@@ -34,7 +34,6 @@ from trnpy._settings.tile import SMALL_TILES
 ALONE = Reuse()  # no earlier call had an operand of this one
 # No Trainium instance has more memory. Larger operands are views that repeat elements; a dry run would take hours.
 LARGEST_BYTES = GIB * max(instance.memory_gib or 0 for instance in INSTANCES.values())
-REFINED = 6  # products of the device at least, if a problem has methods: all of these refine eigenvectors
 AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
@@ -266,13 +265,14 @@ def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
 
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
-    reuse: Reuse = ALONE, work: Work | None = None, least: Price | None = None,
+    reuse: Reuse = ALONE, work: Work | None = None, products: int = 1, least: Price | None = None,
 ) -> Decision:  # fmt: skip
     """Decide between the device, the original function and a CPU fast path. A pure function.
 
     If ``machine`` is None, times are for the policy's machine; if ``work`` is None, the device path has no modelled
-    time. ``reuse``: operands that earlier calls also had. ``least``: the cost of a smaller problem on the device, which
-    is used if it is already above the host's.
+    time. ``reuse``: operands that earlier calls also had. ``products``: the least number on the device; if their
+    launches take longer than the host, the device path is not priced. ``least``: the cost of a smaller problem on the
+    device, which is used if it is already above the host's.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
@@ -280,7 +280,7 @@ def decide(
         # A refinement does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.products} does not refine to {problem.dtype}"
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
-    launched = (REFINED if problem.methods else 1) * launches(problem.dtype, policy.products)
+    launched = products * launches(problem.dtype, policy.products)
     decision = _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
         compile_s, reuse, import_s, route_flops or problem.cost.flops, launched, least,
