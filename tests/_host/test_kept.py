@@ -27,6 +27,11 @@ def integers(*shape, dtype="i8", most=2**40):
     return RNG.integers(-most, most, shape).astype(dtype)
 
 
+def diagonal_blocks():
+    found = scipy.sparse.kron(scipy.sparse.eye_array(20), np.ones((16, 16)), format="bsr")
+    return trnpy.sparse.bsr_array(found)
+
+
 CALLS = {
     "integers of full range": (trnpy.matmul, lambda: (integers(120, 120), integers(120, 120))),
     "small integers": (trnpy.dot, lambda: (integers(200, 200, most=9), integers(200, 200, most=9))),
@@ -42,12 +47,7 @@ CALLS = {
     "inv": (trnpy.linalg.inv, lambda: (definite(90),)),
     "pinvh": (trnpy.linalg.pinvh, lambda: (definite(100),)),
     "multi_einsum": (trnpy.multi_einsum, lambda: ([("ij,jk->ik", normal(20, 20), normal(20, 20))] * 9,)),
-    "bsr": (
-        lambda a, x: a @ x,
-        lambda: (
-            trnpy.sparse.bsr_array(scipy.sparse.kron(np.eye(20), np.ones((16, 16)), format="bsr")), normal(320, 32)
-        ),
-    ),
+    "bsr": (lambda a, x: a @ x, lambda: (diagonal_blocks(), normal(320, 32))),
 }  # fmt: skip
 
 
