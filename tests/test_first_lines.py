@@ -26,7 +26,7 @@ LINES = {  # arguments, and what the first lines match
         [
             r"E\(RHF, 1 H2O\) = -76\.0091080324",
             NOTHING,
-            r"trnpy: Sampled: .*imports.*; more: -v, --html FILE",
+            r"trnpy: Sampled: .*imports.*; more: -v(, --html FILE)?$",  # the second way where the line has room
         ],
     ),
     "user of NumPy": (
