@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._base import conventions
 from trnpy._base.conventions import uncounted
 from trnpy._engine import lapack
 from trnpy._host.integer import without_lapack
@@ -32,6 +33,10 @@ GAINS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
         "lu": (10.0, 2.0, 1.4), "solve": (6.0, 2.6, 1.4),
     }
 )  # fmt: skip
+# The same over SciPy 1.18's compiled loops (SkylakeX kernels).
+GAINS_OVER_LOOPS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {"det": (1.6, 1.5, 1.0), "lu": (1.6, 1.5, 0.95)}
+)
 
 
 @functools.cache
@@ -44,6 +49,12 @@ def loops() -> Any:
     except ImportError:
         return None
     return found
+
+
+@functools.cache
+def scipy_loops() -> bool:
+    """Whether SciPy's cholesky, det, eig and lu are compiled loops over a stack, as from 1.18."""
+    return not conventions.loops(lapack.linalg.cholesky)
 
 
 def _flat(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -179,4 +190,5 @@ RUN: Mapping[str, Callable[..., Result]] = MappingProxyType(
 @functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
 def gain(name: str, n: float) -> float:
     """SciPy's time divided by the loop's for matrices of size n, interpolated in the logarithms of ``GAINS``."""
-    return math.exp(float(np.interp(math.log(n), np.log(STACK_SIZES), np.log(GAINS[name]))))
+    gains = (GAINS | GAINS_OVER_LOOPS if scipy_loops() else GAINS)[name]
+    return math.exp(float(np.interp(math.log(n), np.log(STACK_SIZES), np.log(gains))))

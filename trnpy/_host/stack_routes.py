@@ -72,6 +72,14 @@ COMPILED: Mapping[str, Stacked] = {
     "lu": Stacked(320, 96),
     "solve": Stacked(480, 96),
 }
+# The same for what SciPy computes in compiled loops from 1.18: None where these end as soon (benchmarks/linalg).
+AGAINST_LOOPS: Mapping[str, Stacked | None] = {
+    "cholesky": None,
+    "det": Stacked(4000, 16),
+    "eig": None,
+    "eigvals": None,
+    "lu": Stacked(4000, 16),
+}
 
 
 @functools.cache
@@ -83,7 +91,7 @@ def own(name: str) -> bool:
 def bounds(name: str) -> Stacked | None:
     """The stacks for which there is a route, with the installed SciPy; None if there are none."""
     if own(name):
-        return COMPILED[name]
+        return AGAINST_LOOPS.get(name, COMPILED[name]) if compiled.scipy_loops() else COMPILED[name]
     row = STACKED.get(name)
     return row if row is not None and pays(name) else None
 
