@@ -115,6 +115,11 @@ MORE = {
 }
 
 
+def arrays_of(result):
+    """The members of a result one by one: SciPy 1.18's qr of mode "raw" returns a tuple in a tuple."""
+    return [a for part in result for a in arrays_of(part)] if isinstance(result, (tuple, list)) else [result]
+
+
 @pytest.mark.parametrize("name", STACKED)
 def test_no_option_of_a_stack_is_ignored(name):
     """One triangle is another matrix's: a route that reads the wrong one, or both, is far off."""
@@ -130,7 +135,7 @@ def test_no_option_of_a_stack_is_ignored(name):
                     found = function(*args, **options)
                 except Exception as why:
                     return why
-                return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+                return tuple(arrays_of(found))
 
             with trnpy.policy(device="none"):
                 found, expected = outcome(ours), outcome(theirs)

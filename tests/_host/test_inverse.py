@@ -61,6 +61,7 @@ def test_errors_and_values_are_numpys(value, monkeypatch):
 
 @pytest.mark.parametrize("n", [2, 10, 60])
 @pytest.mark.parametrize("dtype", ["i8", "f2", "f8", "c16"])
+@pytest.mark.filterwarnings("ignore:Calling linalg.inv with arguments of dtype=float16")  # by SciPy from 1.18
 def test_matrices_that_scipy_would_overwrite_in_fortran_order(dtype, n):
     """SciPy's own inv ends the process for these, so there is nothing to compare with."""
     rng = np.random.default_rng(n)

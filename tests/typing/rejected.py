@@ -22,7 +22,7 @@ with trnpy.policy(verify="often"):  # error: Argument "verify" to "policy" has i
 with trnpy.policy(device="gpu"):  # error: Argument "device" to "policy" has incompatible type "Literal['gpu']"
     pass
 trnpy.Policy(fallback="ignore")  # error: Argument "fallback" to "Policy" has incompatible type "Literal['ignore']"
-trnpy.einsum(3.5, a)  # error: No overload variant of "einsum" matches argument types
+trnpy.einsum("ij,ij", a, a, optimise=True)  # error: No overload variant of "einsum" matches argument types
 trnpy.patch(machin="trn2")  # error: Unexpected keyword argument "machin" for "patch"
 trnpy.patched(machin="trn2")  # error: Unexpected keyword argument "machin" for "patched"
 trnpy.explain("matmul", a, a)  # error: Argument 1 to "explain" has incompatible type "str"

@@ -1,9 +1,9 @@
 """Types of trnpy.linalg.lapack: written by tests/typing/make_stubs.py."""
 
 from scipy.linalg.lapack import (
-    HAS_ILP64 as HAS_ILP64, cgbcon as cgbcon, cgbsv as cgbsv, cgbtrf as cgbtrf, cgbtrs as cgbtrs, cgebal as cgebal,
-    cgecon as cgecon, cgeequ as cgeequ, cgeequb as cgeequb, cgees as cgees, cgeev as cgeev,
-    cgeev_lwork as cgeev_lwork, cgehrd as cgehrd, cgehrd_lwork as cgehrd_lwork, cgels as cgels,
+    HAS_ILP64 as HAS_ILP64, HAS_LP64 as HAS_LP64, cgbcon as cgbcon, cgbsv as cgbsv, cgbtrf as cgbtrf,
+    cgbtrs as cgbtrs, cgebal as cgebal, cgecon as cgecon, cgeequ as cgeequ, cgeequb as cgeequb, cgees as cgees,
+    cgeev as cgeev, cgeev_lwork as cgeev_lwork, cgehrd as cgehrd, cgehrd_lwork as cgehrd_lwork, cgels as cgels,
     cgels_lwork as cgels_lwork, cgelsd as cgelsd, cgelsd_lwork as cgelsd_lwork, cgelss as cgelss,
     cgelss_lwork as cgelss_lwork, cgelsy as cgelsy, cgelsy_lwork as cgelsy_lwork, cgemqrt as cgemqrt,
     cgeqp3 as cgeqp3, cgeqrf as cgeqrf, cgeqrf_lwork as cgeqrf_lwork, cgeqrfp as cgeqrfp,

@@ -11,9 +11,10 @@ from scipy.sparse import (
     isspmatrix_coo as isspmatrix_coo, isspmatrix_csc as isspmatrix_csc, isspmatrix_csr as isspmatrix_csr,
     isspmatrix_dia as isspmatrix_dia, isspmatrix_dok as isspmatrix_dok, isspmatrix_lil as isspmatrix_lil,
     kron as kron, kronsum as kronsum, lil_array as lil_array, lil_matrix as lil_matrix, load_npz as load_npz,
-    permute_dims as permute_dims, rand as rand, random as random, random_array as random_array,
-    safely_cast_index_arrays as safely_cast_index_arrays, save_npz as save_npz, sparray as sparray,
-    spdiags as spdiags, spmatrix as spmatrix, swapaxes as swapaxes, tril as tril, triu as triu, vstack as vstack
+    matrix_transpose as matrix_transpose, permute_dims as permute_dims, rand as rand, random as random,
+    random_array as random_array, safely_cast_index_arrays as safely_cast_index_arrays, save_npz as save_npz,
+    sparray as sparray, spdiags as spdiags, spmatrix as spmatrix, swapaxes as swapaxes, tril as tril, triu as triu,
+    vstack as vstack
 )
 from trnpy.sparse import csgraph as csgraph, linalg as linalg
 from trnpy.sparse._analysis import block_analysis as block_analysis, morton_order as morton_order
