@@ -140,3 +140,13 @@ def test_options_that_small_operands_do_not_suit_stay_with_the_original():
     a = Thin(spd(40))
     assert as_plain(scipy.linalg.eigh, (a,), {"subset_by_index": [0, 30]}) is None
     assert as_plain(np.linalg.inv, (a,), {}) is not None
+
+
+def test_a_function_that_warns_is_not_asked_aloud():
+    def deprecated(a):
+        warnings.warn("deprecated", DeprecationWarning, stacklevel=2)
+        return a
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert as_plain(deprecated, (Thin(spd(4)),), {}) is None

@@ -7,6 +7,7 @@ The results must agree, and their classes are the pattern of later results.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -88,11 +89,12 @@ def _pattern(function: Callable[..., Any], kind: Any, args: Args, kwargs: tuple[
         return function(*map(made, args), **{name: made(a) for name, a in kwargs})
 
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             ours, plain = called(kind), called(np.ndarray)
     except (AttributeError, IndexError, TypeError, ValueError):  # small operands do not suit the options
         return None
-    return _compared(ours, plain, kind)
+    return None if caught else _compared(ours, plain, kind)  # the user's own call will warn
 
 
 def _operand(a: _Shape, kind: type) -> Any:
