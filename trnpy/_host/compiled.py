@@ -190,5 +190,5 @@ RUN: Mapping[str, Callable[..., Result]] = MappingProxyType(
 @functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
 def gain(name: str, n: float) -> float:
     """SciPy's time divided by the loop's for matrices of size n, interpolated in the logarithms of ``GAINS``."""
-    gains = (GAINS | GAINS_OVER_LOOPS if scipy_loops() else GAINS)[name]
+    gains = GAINS_OVER_LOOPS.get(name, GAINS[name]) if scipy_loops() else GAINS[name]
     return math.exp(float(np.interp(math.log(n), np.log(STACK_SIZES), np.log(gains))))
