@@ -106,3 +106,10 @@ def test_where_sums_keep_22_bits_the_probes_choose_digits_of_seven(keeps_22_bits
 )
 def test_what_the_probes_found_says_how_wide_digits_may_be(facts, bits):
     assert facts.bits == bits and facts.digits is (bits == 8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_without_exact_digits_there_are_no_products_in_float64(dtype):
+    e = DeviceEngine(SimulatorRuntime(TRN2), facts=Facts(exact_sums=False, short_sums=False))
+    with pytest.raises(Refused, match="self-tests found inexact digits on this device"):
+        e.matmul(np.eye(3, dtype=dtype), np.eye(3, dtype=dtype))

@@ -102,6 +102,17 @@ def test_a_choice_for_something_else_is_not_used(name, form, bucket, machine):
     }
 
 
+def test_the_key_of_kernels_does_not_depend_on_the_order_of_their_files(monkeypatch):
+    class Folder:
+        def rglob(self, pattern):
+            return sorted(folder.rglob(pattern), reverse=True)
+
+    folder, key = tuning.kernels.FOLDER, tuning.key.__wrapped__
+    expected = key("simulator")
+    monkeypatch.setattr(tuning.kernels, "FOLDER", Folder())
+    assert key("simulator") == expected
+
+
 def edited(change):
     file = tuning.path("simulator", "trn2")
     framed = json.loads(file.read_text())

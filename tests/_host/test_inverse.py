@@ -59,6 +59,15 @@ def test_errors_and_values_are_numpys(value, monkeypatch):
         np.testing.assert_array_equal(*outcomes)
 
 
+@pytest.mark.parametrize("a", [2.0, np.array(2.0), None], ids=repr)
+def test_what_has_no_rows_raises_numpys_error(a):
+    with pytest.raises(np.linalg.LinAlgError) as theirs:
+        np.linalg.inv(a)
+    with pytest.raises(np.linalg.LinAlgError) as ours:
+        numpys_inv()(a)
+    assert str(ours.value) == str(theirs.value)
+
+
 @pytest.mark.parametrize("n", [2, 10, 60])
 @pytest.mark.parametrize("dtype", ["i8", "f2", "f8", "c16"])
 @pytest.mark.filterwarnings("ignore:Calling linalg.inv with arguments of dtype=float16")  # by SciPy from 1.18

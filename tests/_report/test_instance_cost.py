@@ -9,7 +9,8 @@ from nkisim.hardware import ERROR_FACTOR, MACHINES
 from trnpy._call.dispatch import Reason
 from trnpy._engine.time_parts import Parts
 from trnpy._nki.instances import INSTANCES, hardware_of
-from trnpy._report.instance_cost import busy_cores, estimate, rentals, split, spread
+from trnpy._report.instance_cost import Estimate, busy_cores, estimate, rentals, split, spread
+from trnpy._report.larger import ordered
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
 from trnpy._report.tally import Tally
@@ -122,6 +123,11 @@ def test_the_report_names_instance_price_both_orders_and_the_split(monkeypatch, 
     assert (first["together"], second["together"]) == (False, True)
     assert first["lines"][0]["engine_s"] == pytest.approx(4 * PARTS.engine_s / 10, rel=1e-12)
     assert first["instance"]["rent"]["usd_per_h"] == 35.7608
+
+
+def test_a_run_without_any_time_has_no_speedup():
+    none = Estimate(TRN2, False, 0.0, 0.0, (0.0, 0.0), ())
+    assert ordered(none, True).endswith("its NeuronCores make no difference to that (modelled)")
 
 
 def test_prices_have_two_digits_or_whole_dollars():

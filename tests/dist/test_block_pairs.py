@@ -17,6 +17,7 @@ from trnpy._nki.simulated import SimulatorRuntime
 from trnpy.chem import _mp2_ranks as over
 from trnpy.chem._block_pairs import dfmp2_pairs
 from trnpy.chem._checkpoint import Checkpoint
+from trnpy.chem.dfmp2 import FINEST
 
 ACCURACY = 1e-9  # Hartree
 MATRIX = 8 * (NAO - 1) * NAUX
@@ -129,6 +130,18 @@ def test_pairs_in_float32_say_how_much_the_energy_errs(tmp_path):
     for found, launches, decisions in dist.threads(2, low, tmp_path, (6,)):
         assert launches and all(d.on_device for d in decisions)
         assert 0 < abs(found.total - host.total) < found.uncertainty < 1e-6
+
+
+def test_energies_finer_than_the_kernel_s_come_from_products():
+    b = np.random.default_rng(0).standard_normal((3, 4, 6))
+    energies, core = (np.full(3, -1.0), np.ones(4)), DeviceEngine(SimulatorRuntime(TRN2))
+    with trnpy.trace() as decisions:
+        host = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=FINEST / 2)
+        with engine(core), policy(force=True):
+            found = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=FINEST / 2)
+    assert decisions[-1].on_device and core.counters.launches["float64_matmul"]
+    assert not core.counters.launches["mp2_energy"]
+    np.testing.assert_allclose(found.energies, host.energies, rtol=1e-12)
 
 
 def test_amplitudes_are_the_host_s(tmp_path):

@@ -49,3 +49,15 @@ def test_a_plan_shows_intervals_and_what_the_other_plans_cost():
     assert sorted(row[:38].strip() for row in shown[-2:]) == [
         "not taken: ranges of 'ik' on 2 x 2", "not taken: ranges of 'k'",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_plans_that_are_not_taken_are_in_the_order_of_their_times(reproducible):
+    def program():
+        a, b = dist.scatter(np.ones((400, 300)), 1), dist.scatter(np.ones((300, 20)), 1)
+        return dist.einsum_plan("ij,jk->ik", a, b, axis=0, reproducible=reproducible)
+
+    plan = dist.threads(4, program)[0]
+    assert {p.label for p in (plan, *plan.others)} >= {"i", "j", "k"}
+    times = [p.seconds for p in plan.others]
+    assert times == sorted(times) and len(set(times)) > 1

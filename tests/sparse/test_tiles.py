@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 import trnpy
 import trnpy.sparse
-from trnpy.sparse import _tiles
+from nkisim.hardware import TRN2
+from trnpy._engine.engines import DeviceEngine
+from trnpy._nki.simulated import SimulatorRuntime
+from trnpy.sparse import _device, _tiles
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 
@@ -99,3 +102,13 @@ def test_the_count_is_kept_until_the_pattern_changes(layout):
     assert _tiles.count_blocks(a, 8).nnz < first.nnz
     a.eliminate_zeros()
     assert _tiles.count_blocks(a, 8).count == 0
+
+
+def test_a_last_row_shorter_than_its_launch_starts_at_earlier_tiles():
+    """16 tiles fill their operand, and the 9 of the last row are in a launch of rows of 10."""
+    place = [(0, i) for i in range(7)] + [(1, i) for i in range(9)]
+    rows, columns = 128 * np.array(place).T
+    a = scipy.sparse.csr_array((np.arange(1.0, 17), (rows, columns)), shape=(256, 9 * 128)).astype("f4")
+    x = np.arange(2.0 * 9 * 128).reshape(-1, 2).astype("f4")
+    found = _device.tiled(DeviceEngine(SimulatorRuntime(TRN2)), a, x)
+    np.testing.assert_array_equal(found, a @ x)  # integers

@@ -49,11 +49,9 @@ def fitted(integrals: Integrals, comm: Communicator, reproducible: bool) -> np.n
     for start in range(0, len(blocks), comm.size):  # a block for each rank
         places = [slice(i, i + COLUMNS) for i in blocks[start : start + comm.size]]
         places += [slice(0, 0)] * (comm.size - len(places))
-        columns = np.concatenate(comm.alltoall([np.ascontiguousarray(b[:, at]) for at in places]))
+        columns = np.concatenate(comm.alltoall([b[:, at] for at in places]))
         done = integrals.fitted(columns.T).T if columns.size else columns
-        for at, rows in zip(
-            places, comm.alltoall([np.ascontiguousarray(done[i:j]) for i, j in pairwise(edges)]), strict=True
-        ):
+        for at, rows in zip(places, comm.alltoall([done[i:j] for i, j in pairwise(edges)]), strict=True):
             b[:, at] = rows
     return b
 

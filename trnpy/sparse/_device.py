@@ -78,7 +78,7 @@ def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: n
     def make() -> list[tuple[Launch, tuple[Held, ...]]]:
         return [
             (g.launch, tuple(engine.hold(array) for array in (g.values, g.row_of, g.column_of)))
-            for g in groups(csr, part.astype(np.float32, order="C", copy=False))
+            for g in groups(csr, part)
         ]
 
     made = kept(engine, source, ("groups", index, source.turned), make)

@@ -118,8 +118,7 @@ def _is_diagonal(m: Any) -> bool:
 @priced("", lambda a: (12 * a.data.nbytes, (a,)))
 def real_form(a: Any) -> Any:
     """The real matrix (2n, 2n) that multiplies stacked real and imaginary parts as ``a`` does."""
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    return (sparse.kron(a.real, np.eye(2)) + sparse.kron(a.imag, turn)).tocsr()
+    return (sparse.kron(a.real, np.eye(2)) + sparse.kron(a.imag, [[0.0, -1.0], [1.0, 0.0]])).tocsr()
 
 
 @record(kw_only=True)
