@@ -78,6 +78,7 @@ AGAINST_LOOPS: Mapping[str, Stacked | None] = {
     "det": Stacked(4000, 16),
     "eig": None,
     "eigvals": None,
+    "expm": Stacked(400, 7),
     "lu": Stacked(4000, 16),
 }
 
