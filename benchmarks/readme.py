@@ -44,8 +44,8 @@ def measured_pairs() -> Iterator[tuple[Pair, str]]:
     large, thousand = definite(400), definite(1000)
     worst = definite(600)
     worst[-1, -1] = 0.01  # so that Cholesky, which trnpy tries first, fails in the last column
-    for name in ("cholesky", "eigh"):
-        both = [functools.partial(getattr(module, name), small) for module in (scipy.linalg, trnpy.linalg)]
+    for name, operands in (("solve", (normal(1000, 4, 4), normal(1000, 4, 1))), ("eigh", (small,))):
+        both = [functools.partial(getattr(module, name), *operands) for module in (scipy.linalg, trnpy.linalg)]
         yield (f"`{name}` of 1,000 matrices of 4 x 4 in one call", *both), "SciPy's loop"
     both = [functools.partial(module.matmul, integers, integers) for module in (np, trnpy)]
     yield ("`matmul` of int64, 400 x 400, small values", *both), "NumPy's loop"
