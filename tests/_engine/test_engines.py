@@ -189,3 +189,13 @@ def test_an_engine_whose_blocks_are_wrong_refuses_all_products(fact):
     for dtype in ("f4", "f8"):
         with pytest.raises(Refused, match=REFUSALS[fact]):
             e.matmul(np.ones((3, 3), dtype), np.ones((3, 3), dtype))
+
+
+@pytest.mark.parametrize("name", ["host", "simulator"])
+@pytest.mark.parametrize("single", [0, 1], ids=["matrix in float32", "right-hand sides in float32"])
+def test_triangular_systems_of_two_dtypes_have_the_accuracy_of_the_wider(single, name):
+    a, b = np.tril(matrix((20, 20), "f8")) + 8 * np.eye(20), matrix((20, 3), "f8", 1)
+    a, b = (x.astype("f4" if i == single else "f8") for i, x in enumerate((a, b)))
+    x = MAKES[name]().trsm(a, b)
+    assert x.dtype == np.float64
+    np.testing.assert_allclose(a @ x, b, rtol=0, atol=100 * 2.0**-52)

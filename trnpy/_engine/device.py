@@ -411,8 +411,7 @@ class DeviceEngine:
             raise Refused("an operand is empty")
         if not unit and not usual(a.diagonal().all(), True):
             raise np.linalg.LinAlgError("singular matrix: a zero on the diagonal")
-        a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
-        t, right, down = triangular.oriented(a, b, side, lower, trans)
+        t, right, down = triangular.oriented(a, b.astype(dtype, copy=False), side, lower, trans)
         leaf, size = triangular.by_inverse(self._arrays), triangular.LEAF
         if self._form(dtype) and dtype.kind == "f" and self.facts.float32_products:
             budget = (1 - CACHE_SHARE) * self.memory
