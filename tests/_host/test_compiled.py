@@ -369,3 +369,14 @@ def test_without_the_compiled_part_scipy_or_numpy_computes(monkeypatch):
         np.testing.assert_array_equal(trnpy.linalg.det(a), scipy.linalg.det(a))
     finally:
         stack_routes.own.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in stack_routes.STACKED])
+def test_stacks_of_numbers_are_scipys(name, dtype):
+    args = operands(name, 1, dtype, (4000,))
+    with trnpy.trace() as log:
+        ours = getattr(trnpy.linalg, name)(*args)
+    assert log[0].reason is Reason.LAYOUT
+    for mine, other in zip(members(ours), members(getattr(scipy.linalg, name)(*args)), strict=True):
+        np.testing.assert_array_equal(mine, other)

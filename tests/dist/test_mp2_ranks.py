@@ -1,6 +1,7 @@
 """DF-MP2 over ranks: the energy of one rank, the same bits for any number of ranks and any memory, checkpoints."""
 
 import functools
+import re
 import threading
 import time
 
@@ -154,6 +155,15 @@ def test_visitors_are_sent_before_the_pairs_of_the_visit_before_are_formed(tmp_p
 def test_too_little_memory_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"memory=5000 bytes: "):
         dist.threads(2, program, tmp_path, (5,), 5000)
+
+
+def test_the_memory_that_pairs_need_is_named_and_is_enough(tmp_path):
+    with pytest.raises(over.TooLittleMemory, match="memory=13500 bytes: pairs of one orbital with another") as little:
+        dist.threads(2, program, tmp_path, (5,), 13_500)
+    need = int(re.search(r"need (\d+)", str(little.value))[1])
+    held = over.share_bytes(orbitals(5), NAUX, 2)
+    for memory in (need, need + held - 1, need + held):  # the last one is enough for the share, too
+        assert dist.threads(2, program, tmp_path, (5,), memory)[0][0].total == expected(5).total
 
 
 class Killed(Checkpoint):

@@ -284,3 +284,6 @@ def test_rows_mirror_columns_only_to_rounding_and_from_either_side(dtype):
         assert _matrix_functions._mirrors(a, slice(1, 5))
     a[0, 3] = 0.5 * (1 + np.finfo(float).eps)
     assert _matrix_functions._mirrors(a, slice(0, 1))
+    a[0, 3], a[3, 0] = 1e308, -1e308
+    with np.errstate(all="raise"):  # their difference overflows
+        assert not _matrix_functions._mirrors(a, slice(0, 1))

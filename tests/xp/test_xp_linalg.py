@@ -73,3 +73,5 @@ def test_what_is_no_square_matrix_is_refused_when_it_is_recorded():
     for name in ("inv", "det", "eigh", "cholesky"):
         with pytest.raises(np.linalg.LinAlgError, match="square"):
             getattr(xp.linalg, name)(xp.asarray(general(3, 4)))
+    with pytest.raises(np.linalg.LinAlgError, match="two dimensions or more"):  # NumPy accepts a vector
+        xp.linalg.matrix_rank(xp.ones(3))

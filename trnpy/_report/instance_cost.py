@@ -47,7 +47,7 @@ ASSUMED = (
 )
 
 
-@record(frozen=True)
+@record()
 class Line:
     """The calls of one line of the program on the instance."""
 
@@ -59,7 +59,7 @@ class Line:
     saved_s: tuple[float, float]  # saved of vcpus_s, at the slow and the fast end of the model's interval
 
 
-@record(frozen=True)
+@record()
 class Estimate:
     """A run on an instance. ``together``: whether the calls of one line are assumed to run at the same time."""
 

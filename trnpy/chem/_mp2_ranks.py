@@ -94,6 +94,18 @@ def share_bytes(orbitals: Orbitals, naux: int, ranks: int) -> int:
     return -(-orbitals.number // ranks) * orbitals.nvir * naux * REAL.itemsize
 
 
+def _pair_bytes(orbitals: Orbitals, naux: int) -> tuple[int, int]:
+    """Bytes that pairs of one orbital with another need: of integrals (BLOCKS matrices), and of all else."""
+    n, nvir = orbitals.number, orbitals.nvir
+    return BLOCKS * nvir * naux * REAL.itemsize, (WORKSPACE * nvir**2 + 4 * n * n) * REAL.itemsize
+
+
+def _stays(orbitals: Orbitals, naux: int, ranks: int, memory: float) -> bool:
+    """Whether shares stay in memory: they are small, and leave room for pairs. Otherwise they are stored in files."""
+    held = share_bytes(orbitals, naux, ranks)
+    return held <= min(memory / SHARES, memory - sum(_pair_bytes(orbitals, naux)))
+
+
 def sent_bytes(orbitals: Orbitals, naux: int, ranks: int) -> float:
     """Modelled bytes that a rank sends: all to all, then around a ring through half of the ranks."""
     each = orbitals.number / ranks * orbitals.nvir * naux * REAL.itemsize
@@ -107,10 +119,9 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
     """The integrals (ia|L) of this rank's orbitals. No rank has more than ``memory`` bytes of integrals at any time."""
     naux, nvir = integrals.edges[-1], orbitals.nvir
     edges = even(orbitals.number, comm.size)
-    held = share_bytes(orbitals, naux, comm.size)
-    stays = held <= memory / SHARES
+    stays = _stays(orbitals, naux, comm.size, memory)
     share = Share(edges[comm.rank], edges[comm.rank + 1], nvir, naux, None if stays else folder)
-    room = memory - held if stays else memory
+    room = memory - share_bytes(orbitals, naux, comm.size) * stays
     # Memory while a slab is processed: the matrices of this slab and the next one; its half-transformed and transformed
     # integrals; the blocks for each rank; and the blocks received.
     row = 2 * integrals.row_bytes + REAL.itemsize * (orbitals.number * (len(orbitals.occ[0]) + 3 * nvir) + naux)
@@ -175,14 +186,13 @@ def energy(
 
     A pair that the checkpoint has is not computed.
     """
-    n, matrix = orbitals.number, share.nvir * share.naux * REAL.itemsize
-    held = share_bytes(orbitals, share.naux, comm.size)
-    beside = WORKSPACE * share.nvir**2 * REAL.itemsize + 4 * 8 * n * n
-    room = memory - beside - (held if held <= memory / SHARES else 0)
-    size = min(int(room // (BLOCKS * max(matrix, 1))), max(n, 1))
+    n, (blocks, beside) = orbitals.number, _pair_bytes(orbitals, share.naux)
+    held = share_bytes(orbitals, share.naux, comm.size) * _stays(orbitals, share.naux, comm.size, memory)
+    room = memory - beside - held
+    size = min(int(room // max(blocks, 1)), max(n, 1))
     if size < 1:
-        least = (BLOCKS + SHARES) * matrix + beside
-        raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another need {least}")
+        need = blocks + beside
+        raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another need {need}")
     known = np.full((2, n, n), np.nan)  # direct and exchange energies of the pairs x >= y
     if checkpoint is not None:
         known = checkpoint.read(comm, known)
