@@ -23,8 +23,10 @@ from conformance._equivalent import EQUIVALENT, reason
 
 ROOT = Path(__file__).parents[1]
 AREAS = ("_host", "_engine", "_einsum", "linalg", "sparse", "dist", "xp", "chem", "_patch", "_report", "_call")
-# Tests of no single area: of all rows, of the call path and of documented behaviour.
-COMMON = ("parity", "_cli", "test_bad_input.py", "test_flags.py", "test_call_path.py", "test_namespaces.py", "test_pools.py")
+# Tests of no single area: of all rows, of commands, of the call path and of documented behaviour.
+COMMON = (
+    "parity", "_cli", "test_bad_input.py", "test_flags.py", "test_call_path.py", "test_namespaces.py", "test_pools.py",
+)  # fmt: skip
 SECONDS = 60.0  # of processor time of the tests for one mutation
 START_S = 20.0  # of processor time, in which pytest imports what the tests need
 SLOWER = 5.0  # times the processor time of the tests without a mutation, after which they count as endless

@@ -37,7 +37,8 @@ def test_stand_ins_are_what_arrays_are():
             lambda y: np.linalg.norm(y, axis=0), lambda y: np.sqrt(np.abs(y)), lambda y: y.swapaxes(-1, -2),
             lambda y: np.zeros_like(y, "f", shape=(3,)), lambda y: y[..., [0, 2], :], lambda y: y == y.conj(),
             lambda y: np.argsort(np.abs(y)), lambda y: np.eye(3, 4, like=y), lambda y: np.frexp(np.abs(y))[1],
-            lambda y: np.diff(np.abs(y)), lambda y: np.ldexp(1.0, np.frexp(y.real)[1]), lambda y: np.moveaxis(y, 0, 1),
+            lambda y: np.diff(np.abs(y)), lambda y: np.ldexp(y.real, np.frexp(y.real)[1]),
+            lambda y: np.moveaxis(y, 0, 1),
         ):  # fmt: skip
             expected, found = make(a), make(x)
             assert (found.shape, found.dtype) == (expected.shape, expected.dtype)

@@ -1,6 +1,7 @@
 """Functions without a path: explain and reports name them with a reason, and no reason is out of date."""
 
 import importlib
+import types
 
 import numpy as np
 import pytest
@@ -116,6 +117,12 @@ class Ledger:
     def unrouted(self):
         seen = ("scipy.linalg.schur", 3, 0.05), ("numpy.fft.fft", 4, 0.01)
         return [Unrouted(NO_PATH, name, "a.py", line, seconds) for name, line, seconds in seen]
+
+
+def test_a_sentence_lists_five_places_and_counts_the_others():
+    seen = [Unrouted(NO_PATH, "numpy.fft.fft", "a.py", line, 1.0) for line in range(1, 8)]
+    (said,) = text.past_patch(types.SimpleNamespace(elapsed_s=10.0, unrouted=lambda: seen))
+    assert said.count("numpy.fft.fft at") == 5 and "a.py:5 1.00 s and 2 more" in said
 
 
 def test_reports_of_strict_runs_name_all_that_were_seen_with_a_reason():

@@ -35,6 +35,11 @@ def failure(capsys, *argv):
     return err
 
 
+def test_every_option_has_a_help_text():
+    (commands,) = [action.choices for action in cli._parser()._actions if action.choices]
+    assert all(action.help for action in commands["mp2"]._actions)
+
+
 def test_the_command_prints_energies_timings_and_the_what_if():
     run = subprocess.run(
         [sys.executable, "-m", "trnpy", "chem", "mp2", "water.xyz", "--basis", "6-31g", "--device", "null",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp import _rules
-from trnpy.xp._array import Array, operand
+from trnpy.xp._array import Array
 from trnpy.xp._common import array, direct, like, node_of, operand_of
 from trnpy.xp._graph import Node
 
@@ -40,11 +40,9 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @direct(function, 2)
     @like(function)
     def of_two(x1: Any, x2: Any, /) -> Array:
-        a, b = operand(x1), operand(x2)
+        a, b = operand_of(x1), operand_of(x2)
         if not isinstance(a, Node) and not isinstance(b, Node):
             a, b = node_of(x1), node_of(x2)
-        if a is None or b is None:
-            raise TypeError(f"{name} of {type(x1).__name__} and {type(x2).__name__}")
         return Array._of(_rules.elementwise(function, a, b))
 
     of_two.__name__ = of_two.__qualname__ = name
