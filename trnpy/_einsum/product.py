@@ -15,7 +15,7 @@ from trnpy._call.guards import c_einsum
 from trnpy._einsum.grammar import THIN
 from trnpy._einsum.loop import contiguous, copied, loop, natural
 from trnpy._settings.host_rates import HostRates
-from trnpy._settings.tile import area, length, volume
+from trnpy._settings.tile import TILE, area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
@@ -81,6 +81,12 @@ class Step:
     @property
     def subscripts(self) -> str:
         return f"{self.labels[0]},{self.labels[1]}->{self.result}"
+
+    @property
+    def dots(self) -> bool:
+        """Whether it sums products of rows and columns that are longer than a tile."""
+        m, k, n = self.extents
+        return max(m, n) == 1 and k >= TILE
 
     def factors(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The two operands as the left and the right factor of one product of matrices or stacks of matrices."""
