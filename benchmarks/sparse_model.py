@@ -19,7 +19,7 @@ import trnpy.sparse
 import trnpy.sparse.linalg
 from benchmarks._measure import gate, header
 from benchmarks.sparse import arrow, ours, power_law, screened
-from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware
+from nkisim.hardware import ERROR_FACTOR, MACHINES, Hardware, between
 from nkisim.price.cost import price
 from nkisim.run.launch import Specification, run
 from nkisim.table import print_table
@@ -177,6 +177,42 @@ def solves() -> Iterator[tuple[str, ...]]:
             yield solver, name, f"{len(steps)}", f"{taken}", *residuals, f"{info}", log[-1].engine
 
 
+def full_tiles(rows: int, count: int, dtype: str) -> object:
+    """A matrix of ``rows`` block rows with ``count`` tiles of ones, those of each row next to each other."""
+    least, more = divmod(count, rows)
+    columns = [np.sort((i + np.arange(least + (i < more))) % rows) for i in range(rows)]
+    starts = np.cumsum([0, *map(len, columns)])
+    tiles = (np.ones((count, TILE, TILE), dtype), np.concatenate(columns), starts)
+    return ours(scipy.sparse.bsr_array(tiles, shape=(rows * TILE, rows * TILE)).tocsr())
+
+
+def solver_gains(machine: Hardware) -> Iterator[tuple[str, ...]]:
+    """What ``explain`` predicts for solvers whose matrix is device-resident."""
+    solvers = trnpy.sparse.linalg
+    sizes = (10, 100), (100, 1000), (92, 1840), (32, 1016)
+    small, large, twice, wide = (full_tiles(rows, count, "f8") for rows, count in sizes)
+    single = full_tiles(100, 1000, "f4")
+    plane, complex_plane = (ours(laplacian(100, 2) * factor) for factor in (1.0, 1.0 + 1.0j))
+    for name, a, function, options in (
+        ("cg, steps, 100 full tiles", small, solvers.cg, {}),
+        ("cg, steps, 1,000 full tiles", large, solvers.cg, {}),
+        ("cg, SciPy's iteration, 1,840 full tiles", twice, solvers.cg, {"callback": print}),
+        ("the same, 1,000 full tiles", single, solvers.cg, {}),
+        ("cg, 2-D Laplacian, 100^2", plane, solvers.cg, {}),
+        ("gmres, 2-D Laplacian, 100^2", complex_plane, solvers.gmres, {}),
+        ("lobpcg, 16 columns, 1,016 full tiles", wide, solvers.lobpcg, {}),
+        ("eigsh, 4 pairs, 1,016 full tiles", wide, solvers.eigsh, {}),
+    ):  # fmt: skip
+        n = a.shape[0]
+        operand = {solvers.lobpcg: np.ones((n, 16)), solvers.eigsh: 4}.get(function, np.ones(n, a.dtype))
+        with trnpy.policy(device="null", machine=machine.name), trnpy.resident(a.data):
+            found = trnpy.explain(function, a, operand, **options)
+        yield (
+            name, a.dtype.name, f"{found.host_s:.3g}", between(found.device_s), f"{found.host_s / found.device_s:.2f}",
+            "device" if found.on_device else "host",
+        )  # fmt: skip
+
+
 def main(argv: list[str]) -> int:
     p = argparse.ArgumentParser(prog="python -m benchmarks sparse-model", description=__doc__)
     p.add_argument("--machine", choices=sorted(MACHINES), default="trn2", help="of the table by structure")
@@ -206,6 +242,9 @@ def main(argv: list[str]) -> int:
         f"By structure: {options.columns} columns, {options.machine} modelled, host predicted; padding in the middle"
     )
     print_table(title, heads, [line for line, _ in lines])
+    heads = ("solver", "dtype", "host s", "device s", "gain", "runs on")
+    title = f"Solvers, {options.machine} modelled, host predicted; the matrix is device-resident"
+    print_table(title, heads, list(solver_gains(MACHINES[options.machine])))
     heads = ("solver", "matrix", "SciPy's steps", "launches", "SciPy's residual", "residual", "info", "engine")
     print_table("Launches per solve, rtol 1e-6 (simulator)", heads, list(solves()))
     worst = max(padded for (name, *_), padded in lines if name.startswith("arrow"))
