@@ -4,8 +4,8 @@ The modelled time and the break-even are those of ``explain``: one function pred
 is also traced and priced by the simulator's cost model, which must agree with the prediction to 10 %. A dry run gives
 the shapes of the launches, so the sizes may be large. Up to MEASURED rows, or with ``--measure``, the algorithm also
 runs with the kernels' reference versions, and once more with the recorded results of the launches: then only the host's
-work between launches takes processor time, which is printed beside its prediction. No time here is a device's. SciPy's times
-are those of the processor if BLAS has one thread (``OPENBLAS_NUM_THREADS=1``), otherwise elapsed times.
+work between launches takes processor time, which is printed beside its prediction. SciPy's times are processor times
+if BLAS has one thread (``OPENBLAS_NUM_THREADS=1``), otherwise elapsed times. No time here is a device's.
 """
 
 from __future__ import annotations
