@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from trnpy._engine.at_once import in_threads
+from trnpy._engine.at_once import beside, in_threads
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 20])
@@ -28,3 +28,7 @@ def test_an_error_of_a_piece_is_raised():
 def test_the_threads_have_the_callers_context():
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         in_threads([1.0, 0.0], lambda x: np.divide(1.0, x), 2)
+
+
+def test_a_program_that_ends_does_not_wait_for_work_beside_it():
+    assert beside(lambda: threading.current_thread().daemon)()

@@ -259,6 +259,13 @@ def test_singular_systems(device, dtype):
     assert np.isfinite(device.trsm(a, matrix((140, 3), dtype), unit=True)).all()
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_handles_that_do_not_fit_are_refused(simulator, dtype):
+    a = simulator.put(matrix((20, 3), dtype))
+    with pytest.raises(ValueError, match="expected columns of the first to be rows of the second"):
+        simulator.matmul(a, a)
+
+
 def test_calls_of_the_wrong_form(device):
     a, b = triangle(20), matrix((20, 3))
     for options in ({"side": "up"}, {"trans": "H"}, {"side": "right"}):

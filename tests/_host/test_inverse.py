@@ -42,6 +42,18 @@ def test_inverses_of_any_matrices(dtype, order, threads, monkeypatch):
         assert mine <= 3 * other + np.finfo(float).eps
 
 
+@pytest.mark.parametrize("shift", [0.0, 100.0], ids=["indefinite", "definite"])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_inverses_of_hermitian_matrices(dtype, shift):
+    a = general(60, dtype)
+    a = a + a.conj().T + shift * np.eye(60)
+    x, y = inverse._hermitian_inverse(a), np.linalg.inv(a)
+    norm, eye = np.linalg.norm, np.eye(60)
+    for side in (lambda z: a @ z, lambda z: z @ a):
+        mine, other = (norm(side(z) - eye) / (norm(a) * norm(z)) for z in (x, y))
+        assert mine <= 3 * other + np.finfo(float).eps
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
 def test_errors_and_values_are_numpys(value, monkeypatch):
     monkeypatch.setattr(inverse, "threads", lambda: 1)

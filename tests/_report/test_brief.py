@@ -128,6 +128,13 @@ def test_sampled_lines_of_a_run_that_waited_are_in_processor_time(monkeypatch):
     assert "not seen: 750 ms of a.dot (sampled), most at /home/ada/a.py:7" in brief(ledger)
 
 
+def test_lines_below_a_hundredth_of_the_processor_time_are_not_shown():
+    ledger = Ledger("", opened=OPENED)
+    for line, seconds in ((3, 97.0), (4, 1.2), (5, 0.8)):
+        ledger.add(decision("numpy.dot", seconds, None), OPENED + line, seconds, frame("/home/ada/a.py", line))
+    assert re.findall(r"a\.py:(\d) ", brief(ledgers.closed(ledger, OPENED + 100.0))) == ["3", "4"]
+
+
 def test_a_run_with_nothing_large_is_two_lines():
     ledger = Ledger("", opened=OPENED)
     for i in range(30):

@@ -73,7 +73,8 @@ def test_a_bad_value_says_what_came_and_what_is_expected(name, value, error, mes
 
 @pytest.mark.parametrize("use", [trnpy.policy, trnpy.patched, trnpy.patch])
 def test_an_unknown_setting_is_refused_with_the_known_ones(use):
-    unknown = pytest.raises(TypeError, match=r"no setting 'mashine': expected one of device, machine, force")
+    words = rf"{use.__name__}\(\) has no setting 'mashine': expected one of device, machine, force"
+    unknown = pytest.raises(TypeError, match=words)
     with unknown, use(mashine="trn2"):
         pass
 

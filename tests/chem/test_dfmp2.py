@@ -126,6 +126,14 @@ def test_a_faulty_engine_leaves_the_host_s_energy(fault):
     assert decisions[0].reason in (Reason.ERROR, Reason.OOM, Reason.ACCURACY)
 
 
+def test_energies_of_orbitals_that_overlap_come_from_products():
+    b, occ, vir = RESTRICTED
+    with policy(device="simulator", force=True), trace() as decisions:
+        energy = dfmp2_energy(b, occ, vir - 3)
+    assert decisions[0].on_device and "mp2_energy" not in dict(decisions[0].launches)
+    assert split(energy) == pytest.approx(split(dfmp2_energy(b, occ, vir - 3)), rel=1e-12)
+
+
 class OneWrongElement(RecordingEngine):
     def answer(self, a, b):
         c = super().answer(a, b)

@@ -91,13 +91,16 @@ def test_what_is_not_covered_is_pyscf_s_own():
         outcore = mp.dfmp2.DFMP2(mf)
         outcore.force_outcore = True
         outcore.run()
+        transformed = mp.dfmp2.kernel(mp.dfmp2.DFMP2(mf))[0]  # PySCF's function itself, without integrals
         short = mp.dfmp2.DFMP2(mf)
         integrals = short.ao2mo()
         short.max_memory = 1
         with pytest.raises(MemoryError):
             short.kernel(eris=integrals)
     assert [d.reason for d in decisions if d.op == JK] == [Reason.DTYPE, Reason.MEMORY_BOUND, Reason.FORCED]
-    assert [d.reason for d in decisions if d.op == MP2] == [Reason.LAYOUT]  # a call that raises is not traced
+    # A call that raises is not traced.
+    assert [d.reason for d in decisions if d.op == MP2] == [Reason.LAYOUT, Reason.PARAM]
+    assert transformed == pytest.approx(outcore.e_corr, rel=1e-9)
     expected = mf.with_df.get_jk(dm)
     np.testing.assert_allclose(only_j[0], expected[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(only_k[1], expected[1], rtol=0, atol=1e-10)

@@ -298,3 +298,11 @@ def test_a_job_larger_than_the_memory_of_one_rank(tmp_path, capsys):
     with capsys.disabled():
         print(f"\nulimit -v {limit}\n{found.stdout}PySCF out of core: {plain.e_corr:.12f} Hartree")
     assert printed(found)["E(MP2 correlation)"] == pytest.approx(plain.e_corr, rel=0, abs=HARTREE)
+
+
+def test_a_mean_field_may_use_the_memory_beyond_what_the_process_has(monkeypatch):
+    monkeypatch.setattr(lib, "current_memory", lambda: (100.0, 200.0))  # MB
+    mf = converged("H2O").copy()
+    monkeypatch.setattr(mf, "kernel", lambda density: None)
+    pyscf_ranks.converge(mf, 5e8, None)
+    assert mf.max_memory == 600.0

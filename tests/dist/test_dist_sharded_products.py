@@ -112,6 +112,18 @@ def test_reproducible_products_have_the_same_bits_for_any_number_of_ranks(subscr
     assert len(set.union(*found)) == 1
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reproducible_products_of_one_array_with_itself_have_the_bits_of_two_arrays(axis):
+    """NumPy multiplies an array by itself with BLAS's syrk, whose bits differ from those of gemm."""
+    a = np.random.default_rng(4).standard_normal((370, 61))
+
+    def program():
+        s, other = dist.scatter(a, axis), dist.scatter(a.copy(), axis)
+        return [dist.einsum("Pi,Pj->ij", s, x, axis=None, reproducible=True).tobytes() for x in (s, other)]
+
+    assert len({bits for ranks in (1, 2, 3) for found in dist.threads(ranks, program) for bits in found}) == 1
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_products_have_the_same_bits_twice(ranks):
     a, b = np.random.default_rng(5).standard_normal((2, 40, 40))

@@ -1,5 +1,7 @@
 """Inverse square roots: what they satisfy, how they report their end, and what they refuse."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from doubles import RecordingEngine
@@ -68,3 +70,16 @@ def test_engines_get_matrices_in_the_machines_byte_order(method, monkeypatch):
         swapped, native = (trnpy.linalg.inv_sqrtm(x, method) for x in (a.astype(">f8"), a))
     assert given and all(x.dtype.isnative for x in given)
     np.testing.assert_array_equal(swapped, native)
+
+
+def test_a_prediction_allocates_no_matrix():
+    a = np.broadcast_to(np.zeros(()), (2048, 2048))
+    with trnpy.policy(device="null"):
+        trnpy.explain(trnpy.linalg.inv_sqrtm, a, "newton-schulz")  # loads modules
+        tracemalloc.start()
+        try:
+            trnpy.explain(trnpy.linalg.inv_sqrtm, a[1:, 1:], "newton-schulz")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 8 * 2047**2

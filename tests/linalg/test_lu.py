@@ -5,6 +5,8 @@ import pytest
 
 from linalg.matrices import positive
 from linalg.rows import CONDITIONS, DTYPES, both, eps, general, no_worse, norm, t
+from trnpy._engine.engines import HOST
+from trnpy.linalg import _lu
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -28,3 +30,11 @@ def test_factors_solve(dtype, lower):
 def test_backward_errors_are_lapacks(n, dtype, condition):
     a = general(n, n, dtype, condition)
     no_worse(lambda f: norm(f[0] @ f[1] @ f[2] - a) / norm(a), both("scipy", "lu", a), dtype)
+
+
+@pytest.mark.parametrize("trans", ["N", "T"])
+def test_factors_of_a_stack_solve_its_systems(trans):
+    a, b = np.random.default_rng(0).standard_normal((2, 3, 20, 20))
+    lu, pivots = _lu.factor(a, HOST, 8)
+    x = _lu.solve(lu, pivots, b, HOST, trans)
+    np.testing.assert_allclose((a if trans == "N" else t(a)) @ x, b, rtol=0, atol=1e4 * eps("f8"))

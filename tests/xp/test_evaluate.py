@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from trnpy import xp
-from trnpy.xp._nodes import Small
+from trnpy.xp._evaluate import _lend
+from trnpy.xp._graph import GraphCounters
+from trnpy.xp._nodes import Node, Small, leaf
 
 N = 40
 A = np.random.default_rng(0).standard_normal((N, N))
@@ -104,3 +106,18 @@ def test_a_result_in_the_memory_of_another_one_is_not_overwritten(computed):
     expected = A @ A
     np.testing.assert_allclose(np.asarray(over), expected * 2.0 @ A, rtol=0, atol=N * N * np.finfo(float).eps * 100)
     np.testing.assert_allclose(np.asarray(part), expected, rtol=0, atol=N * np.finfo(float).eps * 100)
+
+
+def test_equal_operations_are_computed_once():
+    x, before = xp.asarray(A) * 2.0, GraphCounters.shared
+    twice = xp.sum(x, axis=0) + xp.sum(x, axis=0)
+    np.testing.assert_array_equal(np.asarray(twice), 2 * np.sum(A * 2.0, axis=0))
+    assert GraphCounters.shared == before + 1
+
+
+def test_an_operand_whose_memory_a_result_shares_is_not_overwritten():
+    x, other = leaf(A.copy()), leaf(A.copy())
+    node = Node(np.flip, (x, other), {}, A.shape, A.dtype)
+    node.value = np.flip(x.value)
+    _lend([node])
+    assert (node.lent, x.lent, other.lent) == (True, True, False)

@@ -75,3 +75,10 @@ def test_what_is_no_square_matrix_is_refused_when_it_is_recorded():
             getattr(xp.linalg, name)(xp.asarray(general(3, 4)))
     with pytest.raises(np.linalg.LinAlgError, match="two dimensions or more"):  # NumPy accepts a vector
         xp.linalg.matrix_rank(xp.ones(3))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_factors_of_a_stack_are_arrays(count):
+    stack = xp.asarray(np.stack([definite(3)] * 2)[:count])
+    for name in ("slogdet", "eigh", "qr", "svd"):
+        assert {type(x) for x in getattr(xp.linalg, name)(stack)} == {type(stack)}
