@@ -139,7 +139,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _case((1, 300, 600), (3, 600), (1, 5), _integers(2, 3), span=150, exchange=False),
         _case(
             _digits(4, 300, 600), (3, 600), (1, 5), _integers(2, 3), _integers(4, 2), span=150, repeats=False,
-            biases=False,
+            biases=False, offsets=False,
         ),
     ),
     "orthonormal_polar": (

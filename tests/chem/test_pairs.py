@@ -8,13 +8,16 @@ from systems import reference
 
 import trnpy
 from nkisim.hardware import TRN2
+from nkisim.run.launch import Specification, run
 from trnpy import policy
 from trnpy._call.decisions import work_of
 from trnpy._engine.engines import DeviceEngine, current_engine, engine
 from trnpy._engine.multicore import Cores
-from trnpy._nki.simulated import SimulatorRuntime
+from trnpy._engine.precision import Facts
+from trnpy._nki.simulated import SimulatorRuntime, kernel
 from trnpy._settings.policy import Policy
-from trnpy.chem.dfmp2 import dfmp2_energy
+from trnpy.chem import _pairs
+from trnpy.chem.dfmp2 import DIGITS, dfmp2_energy
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 RNG = np.random.default_rng(3)
@@ -137,3 +140,29 @@ def test_as_many_cores_as_pay_are_taken():
     assert second["float32"] == pytest.approx(first["float32"], rel=1e-12)  # each core makes all digits
     assert several.parts.send_s == pytest.approx(2 * one.parts.send_s, rel=0.01)
     assert several.device_s < one.device_s
+
+
+@pytest.mark.parametrize("wrong", ["offsets", "loops"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_pairs_are_divided_over_programs_that_the_device_runs(wrong, blocks, monkeypatch):
+    """Of six pairs, two in a program without loops; pairs of one block of virtual orbitals need one loop only."""
+    monkeypatch.setattr(_pairs, "LONGEST_SPAN", 16)
+    arguments = random_spin(3, 14 * blocks, 12)
+    _, expected, _ = energies(several(1), arguments)
+    monkeypatch.setattr(_pairs, "PROGRAM", 22 * blocks**2)
+    e = Cores([DeviceEngine(SimulatorRuntime(TRN2), facts=Facts(**{wrong: False}))])
+    _, bits, launched = energies(e, arguments)
+    assert bits == expected and launched == [1 if (wrong, blocks) == ("loops", 1) else 3]
+
+
+@pytest.mark.parametrize("nvir, naux", [(448, 1536), (672, 500)])
+def test_programs_without_loops_are_short(nvir, naux):
+    cut = _pairs.shape((nvir, nvir), naux, DIGITS, TRN2)
+    pairs, columns = _pairs.most_pairs(cut, naux, 0), 2 * cut.left * cut.span
+    cells, others = _pairs._cells(cut, [(0, 1)] * pairs, True)
+    operands = [((DIGITS, -(-naux // 128) * 128, columns), "bfloat16"), ((3, columns), "float32"), ((1, 5), "float32")]
+    operands += [(cells.shape, "int32"), None if others is None else (others.shape, "int32")]
+    shapes = [x and Specification(*x) for x in operands]
+    options = {"span": cut.span, "k_tiles": cut.k_tiles, "offsets": False}
+    trace = run(kernel("mp2_energy"), shapes, options, target="trn2", mode="trace").trace
+    assert not trace.loops and len(trace.instructions) < 2.5 * _pairs.PROGRAM and pairs > 1

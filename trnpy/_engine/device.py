@@ -90,6 +90,10 @@ class DeviceEngine:
         return self.runtime.hardware.overlaps
 
     @property
+    def most_loops(self) -> int | None:
+        return self.facts.most_loops
+
+    @property
     def machine(self) -> Hardware:
         return self.runtime.hardware
 

@@ -65,6 +65,9 @@ class Engine(Protocol):
     @property
     def overlaps(self) -> bool: ...  # whether rows of a product may arrive while others are computed
 
+    @property
+    def most_loops(self) -> int | None: ...  # device loops that a program may have; None if any number
+
     # (rows, columns). ``stay``: float64 results of its products are device operands without a transfer to the host
     def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle: ...  # no copy: ``a`` must not change
 
@@ -197,6 +200,7 @@ class HostEngine:
     cores = 1
     parallel = False
     overlaps = False
+    most_loops: int | None = None
 
     def __init__(self, machine: Hardware | None = None) -> None:
         if machine is not None:

@@ -75,7 +75,7 @@ def underflow(arrays: tuple[np.ndarray, ...]) -> bool:
 
 FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # of kernels with another form, by fact
     {
-        "mp2_energy": ("repeats", "biases"), "schwarz_screened_spmm": ("repeats",),
+        "mp2_energy": ("repeats", "biases", "offsets", "loops"), "schwarz_screened_spmm": ("repeats",),
         **dict.fromkeys(("ao_to_mo", "digits_split", "float64_digits", "words_matmul", "words_sum"), ("biases",)),
     }
 )  # fmt: skip

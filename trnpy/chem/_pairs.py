@@ -41,6 +41,7 @@ BASE = 256.0
 GRAIN = 16  # blocks have a multiple of this many virtual orbitals, so that few variants are compiled
 LONGEST_SPAN = 448  # virtuals in a block: twice the digits of two blocks with 1024 auxiliary functions fit in SBUF
 GRID_BITS = 16  # of the leading part of a gap: its product with an integer of 8 bits is exact in float32
+PROGRAM = 10_000  # products of 128 rows in a program without a loop: up to 25,000 instructions from 512 auxiliaries on
 STEPS = 64  # shape buckets of pairs in each octave: at most 3 % of a launch is padding
 SPLIT_BYTES = 8 + 8 + 2  # of an integral that becomes digits: its words, those of its integer, and its magnitude
 CACHED = 1 << 15  # integrals converted at a time: they and their integers stay in the second-level cache
@@ -427,7 +428,7 @@ def _launches(
     p = math.frexp(bound)[1] - LARGEST_H
     units = np.ldexp(1.0, -p - 8 * np.arange(groups_of(cut.digits)))[None].astype(np.float32)
     direct, crossed = np.zeros((2, *nocc), like=rows.shift)
-    most = most_pairs(cut)
+    most = most_pairs(cut, rows.columns[0].shape[1], cores[0].most_loops, exchange)
 
     def share(core: Engine, n: int) -> None:
         b = (None, None) if rows is columns else (columns.columns[n], columns.gaps[n])
@@ -460,11 +461,16 @@ def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
     return np.asarray(of_pairs)
 
 
-def most_pairs(cut: Shape) -> int:
-    """The largest shape bucket of pairs for one launch."""
+def most_pairs(cut: Shape, naux: int = TILE, loops: int | None = None, exchange: bool = True) -> int:
+    """The largest shape bucket of pairs for one launch, whose program may have ``loops`` device loops."""
     most = MOST_PLACES // cut.cells
     if not most:
         raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
+    tables = 2 if exchange and cut.left > 1 else 1  # each needs a loop
+    if loops is not None and loops < tables:
+        rows = -(-cut.span // TILE) * TILE
+        products = operations(cut.digits, naux, rows, cut.left * cut.right) / (2.0 * TILE * TILE * rows)
+        most = min(most, max(int(PROGRAM // products), 1))
     return most // _step(most) * _step(most)
 
 

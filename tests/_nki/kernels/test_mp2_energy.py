@@ -243,8 +243,11 @@ def test_what_it_refuses():
             reference.check(**{**good, **bad})
 
 
+FORMS = {"repeats": False}, {"biases": False}, {"repeats": False, "biases": False}, {"offsets": False}, {"loops": False}
+
+
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
-@pytest.mark.parametrize("forms", [{"repeats": False}, {"biases": False}, {"repeats": False, "biases": False}], ids=str)
+@pytest.mark.parametrize("forms", FORMS, ids=str)
 def test_other_forms_give_the_same_numbers(target, forms):
     (a, gaps), (cells, others) = spin(4, 140, 2, 300, 0), tables(2, 2, 150)
     operands = a, gaps, units_of(a, a), cells, others

@@ -52,6 +52,8 @@ def mp2_energy(
     k_tiles=8,
     repeats=True,
     biases=True,
+    offsets=True,
+    loops=True,
 ):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
@@ -66,7 +68,8 @@ def mp2_energy(
     blocks whose ranges are exchanged: (P of i, Q of j, Q of i, P of j).
 
     Forms for a device on which self-tests fail: without ``repeats`` no transfer repeats a row on all partitions from a
-    run-time address, and without ``biases`` VectorE rounds instead of ScalarE.
+    run-time address, and without ``biases`` VectorE rounds instead of ScalarE. Without ``offsets`` there is no device
+    loop, and without ``loops`` only the one of ``cells``.
     """
     right, gaps_right = (a, gaps) if b == None else (b, gaps_b)  # noqa: E711 - NKI has no `is`
     count = cells.shape[1]
@@ -84,12 +87,14 @@ def mp2_energy(
     _clear(job=job)
     job["squares"] = ((0, 1, first, own, False, 0),)
     places = (TILE * PARTS, TILE * PARTS)
-    visit(job=job, table=cells, places=places, each=max(1, TURN // steps), begin=_start, body=_entry, end=_drain)
+    each = max(1, TURN // steps) if offsets else count + 1
+    visit(job=job, table=cells, places=places, each=each, begin=_start, body=_entry, end=_drain)
     _total(job=job, index=0)
     if extra > 0:
         _clear(job=job)
         job["squares"] = ((2, 3, first, None, True, 0), (0, 1, second, first, True, 1))
-        places, each = ((count + 2) * TILE * PARTS, TILE * PARTS), max(1, TURN // (2 * steps))
+        places = ((count + 2) * TILE * PARTS, TILE * PARTS)
+        each = max(1, TURN // (2 * steps)) if offsets and loops else extra + 1
         visit(job=job, table=others, places=places, each=each, begin=_start, body=_entry, end=_drain)
         _total(job=job, index=count + 1)
     return out
