@@ -164,7 +164,12 @@ def test_kernels_take_another_form_on_a_device_that_answered_otherwise(capsys):
 
     class Noted(SimulatorRuntime):
         def run(self, name, /, *operands, **parameters):
-            launched.append((name, {k for k, v in parameters.items() if k in {n for form in FORMS.values() for n in form} and not v}))
+            launched.append(
+                (
+                    name,
+                    {k for k, v in parameters.items() if k in {n for form in FORMS.values() for n in form} and not v},
+                )
+            )
             return super().run(name, *operands, **parameters)
 
     facts = Facts(repeats=False, biases=False, offsets=False, loops=False)
