@@ -93,6 +93,12 @@ def _of_product(operands: Arrays, found: np.ndarray, healthy: np.ndarray) -> flo
     return float(np.max(np.abs(found.astype(wide) - healthy) / size))
 
 
+def _of_rows(operands: Arrays, found: np.ndarray, healthy: np.ndarray) -> float:
+    """The largest error in units of |a_i| |b_i|."""
+    a, b = operands
+    return float(np.max(np.abs(found - healthy) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=0))))
+
+
 def _stacks(rng: np.random.Generator) -> Arrays:
     """The smallest matrices, and the fewest, whose digits and results are made on the device."""
     return rng.standard_normal((8, 64, 64)), rng.standard_normal((8, 64, 64))
@@ -187,6 +193,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "matmul bf16": Row(matmul, _normal("f4"), _of_product, precision="bf16"),
         "matmul int64": Row(matmul, _normal("i8"), _of_product),
         "einsum": Row(lambda a, b: einsum("ij,jk->ik", a, b), _normal("f8"), _of_product),
+        "einsum of rows": Row(lambda a, b: einsum("ij,ji->i", a, b), _normal("f8"), _of_rows),
         "csr @": Row(lambda a, x: a @ x, _sparse, _of_sparse),
         "cholesky": Row(
             lambda a: linalg.cholesky(a, lower=True), _positive(N), _backward(lambda o, x: (x @ x.T, o[0]))
