@@ -126,12 +126,15 @@ def test_a_faulty_engine_leaves_the_host_s_energy(fault):
     assert decisions[0].reason in (Reason.ERROR, Reason.OOM, Reason.ACCURACY)
 
 
-def test_energies_of_orbitals_that_overlap_come_from_products():
+@pytest.mark.parametrize(("scale", "lower"), [(1.0, 3.0), (2.0**200, 0.0)], ids=["overlap", "large integrals"])
+def test_energies_that_the_kernel_cannot_form_come_from_products(scale, lower):
+    """Because the energies of orbitals overlap, or because the squares of errors overflow."""
     b, occ, vir = RESTRICTED
+    arguments = scale * b, occ, vir - lower
     with policy(device="simulator", force=True), trace() as decisions:
-        energy = dfmp2_energy(b, occ, vir - 3)
-    assert decisions[0].on_device and "mp2_energy" not in dict(decisions[0].launches)
-    assert split(energy) == pytest.approx(split(dfmp2_energy(b, occ, vir - 3)), rel=1e-12)
+        energy = dfmp2_energy(*arguments)
+    assert decisions[0].on_device and ("mp2_energy" in dict(decisions[0].launches)) == (lower == 0.0)
+    assert split(energy) == pytest.approx(split(dfmp2_energy(*arguments)), rel=1e-12)
 
 
 class OneWrongElement(RecordingEngine):

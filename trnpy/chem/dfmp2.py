@@ -393,7 +393,7 @@ def _extrapolated(samples: int, total: float, squares: float, pairs: int) -> flo
     the size of independent errors, except that ij and ji have the same error.
     """
     mean, size = abs(float(total)) / samples, float(squares / samples) ** 0.5
-    spread = max(size**2 - mean**2, 0.0) ** 0.5
+    spread = max(size * size - mean * mean, 0.0) ** 0.5  # a power that overflows raises an error
     common = max(mean - 3 * spread / samples**0.5, 0.0) if samples > 1 else mean
     return float(common * pairs + DEVIATIONS * size * (2 * pairs) ** 0.5)
 
