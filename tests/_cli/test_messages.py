@@ -76,6 +76,13 @@ def test_a_file_that_scipy_has_not_written_is_refused_without_numpys_hint(capsys
     assert said.endswith("expected a file that scipy.sparse.save_npz has written")
 
 
+def test_a_file_with_a_dense_matrix_is_refused(capsys, tmp_path):
+    path = tmp_path / "dense.mtx"
+    path.write_text("%%MatrixMarket matrix array real general\n1 1\n2.0\n")
+    said = refused(capsys, blocks.main, path)
+    assert said == f"trnpy blocks: {path}: a dense matrix: expected a sparse one"
+
+
 def test_the_doctors_list_of_patched_names_is_wrapped(capsys):
     assert doctor.doctor([]) == 0
     lines = capsys.readouterr().out.splitlines()

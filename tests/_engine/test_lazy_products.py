@@ -135,7 +135,7 @@ def test_gram_matrices_stay(engine):
     assert engine.counters.bytes_out - before == 4 * READ
 
 
-@pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (1.5, -0.5), (-0.375, 2.0), (1.0, -1.0)])
+@pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (1.5, -0.5), (-0.375, 2.0), (1.0, -1.0), (1.0, 2.0**-25)])
 def test_sums_stay_and_are_exact(engine, alpha, beta):
     """Of integers, and of integers and what the host sent: rounded when they are read, and only then."""
     x, y = (engine.put(normal(40, 40, seed=i), stay=True) for i in range(2))

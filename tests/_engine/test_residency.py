@@ -284,6 +284,8 @@ def test_a_kept_operand_is_neither_sent_nor_split_but_compared():
         decide("f", problem, TRN2, Policy(), RATES, 0.0, reuse, work) for reuse in (Reuse(), Reuse(((0, False),)))
     ]
     assert decisions[0].device_s > decisions[1].device_s and decisions[0].host_s == decisions[1].host_s
+    seen = decide("f", problem, TRN2, Policy(), RATES, 0.0, Reuse((), ((0, False),), 3), work)
+    assert decisions[0].on_device and seen == decisions[0]  # a single call is faster already
 
 
 def test_decisions_see_what_is_resident():
@@ -427,3 +429,10 @@ def test_threads_count_every_use():
         for done in [pool.submit(use) for _ in range(3)]:
             done.result()
     assert cache.reuse(arrays) == Reuse((), tuple((i, False) for i in range(3)), 900)
+
+
+def test_the_forms_of_an_array_are_those_on_the_device():
+    cache, a = Cache(), matrix()
+    for _ in range(2):
+        cache.get(a, ("digits", 7), a.copy, lambda x: x.nbytes, 1e9)
+    assert cache.forms(a) == {("digits", 7)} and cache.forms(matrix(2)) == set()

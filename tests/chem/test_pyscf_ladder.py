@@ -16,6 +16,7 @@ from trnpy._engine.engines import engine
 from trnpy._nki.simulated import SimulatorRuntime
 from trnpy._patch.hook import LIBRARIES
 from trnpy._patch.patch import _patched
+from trnpy._report.reasons import Unsupported
 from trnpy.chem import _ladder, accelerate, patch_pyscf, pyscf_ladder
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -205,3 +206,9 @@ def test_one_object_is_accelerated():
         taken = len(ladders(decisions))
         converged(mf)
     assert taken == method.cycles == len(ladders(decisions))
+
+
+@pytest.mark.parametrize("integrals", [[[1.0]], np.ones((1, 1, 1))], ids=["a list", "three axes"])
+def test_integrals_of_another_form_are_refused(integrals):
+    with pytest.raises(Unsupported, match="are not in memory, or not of pairs"):
+        pyscf_ladder.prepare_ladder(None, None, integrals, np.ones((1, 1, 1, 1)))

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import FaultyEngine, RecordingEngine
+from dry_runs import assert_dry_is_the_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -164,6 +165,13 @@ def test_products_by_the_kernel_are_those_of_the_exact_mask(shape, precision):
     unit = 2.0**-50 if precision == "matched" else 2.0**-22
     scale = left[:, None] * np.linalg.norm(right) * np.linalg.norm(b, axis=0)
     assert (np.abs(ours - exact) <= unit * scale).all()
+
+
+@pytest.mark.parametrize("precision", ["matched", "fp32"])
+def test_a_dry_run_is_the_run(precision):
+    a, b = np.random.default_rng(0).standard_normal((2, 40, 40))
+    with policy(precision=precision):
+        assert_dry_is_the_run(schwarz._prepare(a, b, 1e-6))
 
 
 @pytest.mark.parametrize(("rows_in_memory", "launches"), [(400, 3), (1100, 2)])

@@ -6,6 +6,8 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.rows import DTYPES, both, eps, general, norm
+from trnpy._engine.engines import HOST
+from trnpy.linalg import _det, _lu
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -58,3 +60,12 @@ def test_determinants_of_rows_graded_by_twenty_decades_do_not_overflow(n, dtype)
     ours, theirs = both("scipy", "det", a)
     for expected in (sign * np.exp(logarithm), *([theirs] if np.isfinite(theirs) else ())):
         assert np.isfinite(expected) and abs(ours - expected) <= (200 * n + abs(logarithm)) * eps(dtype) * abs(expected)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_factors_of_a_stack_give_the_determinant_of_each_matrix(dtype):
+    a = np.stack([general(20, 20, dtype, 10.0), general(20, 20, dtype, 10.0)[::-1]])
+    signs, logarithms = _det._slogdet(_lu.Factored(*_lu.factor(a, HOST, 8)))
+    expected = np.linalg.slogdet(a)
+    np.testing.assert_allclose(signs, expected[0], rtol=0, atol=1e3 * eps(dtype))
+    np.testing.assert_allclose(logarithms, expected[1], rtol=0, atol=1e3 * eps(dtype))

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from linalg.matrices import hermitian as random_hermitian
 from linalg.rows import LAYOUTS
-from trnpy.linalg._matrices import MIRROR, hermitian
+from trnpy._report.reasons import Unsupported
+from trnpy.linalg._matrices import MIRROR, form, hermitian
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -23,3 +25,8 @@ def test_a_hermitian_matrix_is_one_triangle_and_the_real_diagonal(n, dtype, lowe
     before = a.tobytes()
     np.testing.assert_array_equal(hermitian(a, lower, np.dtype(dtype)), exact)
     assert a.tobytes() == before
+
+
+def test_a_call_that_scipy_rejects_has_no_form():
+    with pytest.raises(Unsupported, match="det has the parameters"):
+        form(scipy.linalg.det, (np.eye(3),), {"nonsense": 1})

@@ -287,3 +287,15 @@ def test_rows_mirror_columns_only_to_rounding_and_from_either_side(dtype):
     a[0, 3], a[3, 0] = 1e308, -1e308
     with np.errstate(all="raise"):  # their difference overflows
         assert not _matrix_functions._mirrors(a, slice(0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("bits", [12, 26])
+def test_the_first_of_two_parts_has_the_bits_that_are_asked_for(bits, dtype):
+    x = np.random.default_rng(0).standard_normal((40, 6)).view("c16" if dtype == "c16" else "f8")
+    high, low = _matrix_functions._split(x, 0, bits)
+    np.testing.assert_array_equal(high + low, x)
+    parts = [(high.real, low.real, np.maximum(np.abs(x.real), np.abs(x.imag))), (high.imag, low.imag, np.abs(x))]
+    unit = np.ldexp(1.0, np.frexp(parts[0][2].max(axis=0))[1] - bits)
+    for first, second, _ in parts[: 1 + (dtype == "c16")]:
+        assert (first % unit == 0).all() and (np.abs(second) <= unit / 2).all()

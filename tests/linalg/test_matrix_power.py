@@ -7,7 +7,7 @@ from doubles import RecordingEngine
 import trnpy
 from linalg.rows import forced, gaussian, of_positive_matrices, scipys_unless_positive
 from trnpy._engine.engines import engine
-from trnpy.linalg._matrix_power import prepare_matrix_power, rounding
+from trnpy.linalg._matrix_power import enlarged, prepare_matrix_power, rounding
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
@@ -107,3 +107,10 @@ def test_fractional_powers_of_positive_matrices(t, back, dtype, condition):
 
 def test_fractional_powers_of_what_is_not_positive_definite_beyond_doubt_are_scipys():
     scipys_unless_positive("fractional_matrix_power", 0.3)
+
+
+def test_an_error_grows_by_the_two_powers_beside_it():
+    sizes = [1.0, 2.0, 8.0, 5.0, 40.0]
+    for n in range(1, 5):
+        pairs = [sizes[i] * sizes[j] for i in range(n) for j in range(n - i)]
+        assert enlarged(n, sizes) == max(pairs)

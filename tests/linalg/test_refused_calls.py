@@ -97,6 +97,7 @@ CALLS = [
     (L.lstsq, (A * 2.0**600, B), {}, VALUE, "largest entry near 2^60"),
     (L.eigh, (H * 2.0**600,), {}, VALUE, "largest entry near 2^60"),
     (L.eigh, (H * 2.0**-600,), {}, VALUE, "largest entry near 2^-59"),
+    (L.pinv, (np.diag([1.0, 1.0, 5e-309]),), {"rtol": 0.0}, VALUE, "the pseudo-inverse overflows"),
     (L.pinv, (A * 2.0**600,), {}, VALUE, "largest entry near 2^60"),
     (L.svd, (A * 2.0**600,), {}, VALUE, "largest entry near 2^60"),
     (L.det, (A[:2],), {}, LAYOUT, "shape (2, 3) is not of non-empty square matrices"),

@@ -1,5 +1,7 @@
 """What the sparse rows refuse, each with its reason and phrase: SciPy computes those calls, or raises its own error."""
 
+import types
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -139,3 +141,10 @@ def test_sums_of_too_wide_a_range_are_refused():
     assert _device.certified(1.0, 10) > 0
     with pytest.raises(Refused, match="the exponent range inside its sums needs more than"):
         _device.certified(2.0**-1000, 10)
+
+
+def test_a_refinement_that_leaves_the_residual_is_refused():
+    """A correction of zero, of which more steps would be no better."""
+    op = types.SimpleNamespace(matrix=np.eye(3), left=np.ones(3), right=np.ones(3))
+    with pytest.raises(Unsupported, match="refinement in float32 stops at a residual"):
+        _krylov.refine(op, np.ones(3), np.zeros(3), 1e-9, 100, lambda r, reach, steps: (np.zeros(3), 1), 0.5, 3)

@@ -6,6 +6,7 @@ import pytest
 from trnpy import xp
 
 RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.usefixtures("computed_at_once_and_recorded")
 
 
 def test_diff_takes_numpys_arguments_by_position():
@@ -25,6 +26,13 @@ def test_any_axes_have_numpys_shape_dtype_and_bits(name, axis, keepdims):
     expected = np.asarray(getattr(np, name)(a, axis=axis, keepdims=keepdims))
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_sums_and_products_have_the_given_dtype(name):
+    a = RNG.standard_normal((3, 4)).astype("f4")
+    found = np.asarray(getattr(xp, name)(xp.asarray(a), dtype=np.float64))
+    assert found.dtype == np.float64 and found == getattr(np, name)(a, dtype=np.float64)
 
 
 def test_a_correction_divides_the_squares_by_fewer_terms():

@@ -6,6 +6,7 @@ import pytest
 from trnpy import xp
 
 RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.usefixtures("computed_at_once_and_recorded")
 
 
 VALUES = {

@@ -6,6 +6,7 @@ import pytest
 from trnpy import xp
 
 RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.usefixtures("computed_at_once_and_recorded")
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])

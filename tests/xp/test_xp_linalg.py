@@ -7,6 +7,7 @@ from trnpy import xp
 
 RNG = np.random.default_rng(0)
 EPS = np.finfo("f8").eps
+pytestmark = pytest.mark.usefixtures("computed_at_once_and_recorded")
 
 
 def general(*shape):
@@ -82,3 +83,9 @@ def test_factors_of_a_stack_are_arrays(count):
     stack = xp.asarray(np.stack([definite(3)] * 2)[:count])
     for name in ("slogdet", "eigh", "qr", "svd"):
         assert {type(x) for x in getattr(xp.linalg, name)(stack)} == {type(stack)}
+
+
+def test_the_shape_of_a_product_over_axes_is_a_tuple():
+    x, y = xp.asarray(general(2, 3, 4)), xp.asarray(general(4, 3, 5))
+    assert xp.tensordot(x, y, axes=1).shape == (2, 3, 3, 5)
+    assert xp.tensordot(x, y, axes=((1, 2), (1, 0))).shape == (2, 5)

@@ -6,8 +6,15 @@ import pytest
 import trnpy
 from trnpy import xp
 from trnpy.xp import linalg
+from trnpy.xp._nodes import Small
 
-SMALL, LARGE = (2, 3), (200, 300)
+SMALL, LARGE = (2, 3), (20, 30)
+
+
+@pytest.fixture(autouse=True)
+def recorded_from_few_elements_on(monkeypatch):
+    """Operations of smaller arrays are computed at once."""
+    monkeypatch.setattr(Small, "elements", 16)
 
 
 def ones(shape):
@@ -65,6 +72,9 @@ CALLS = {
     "no axis": (lambda a: xp.cumulative_sum(a), ValueError, "axis is needed for more than one dimension"),
     "no axis of products": (lambda a: xp.cumulative_prod(a), ValueError, "axis is needed for more than one dimension"),
     "raw factors": (lambda a: linalg.qr(a, mode="raw"), ValueError, "mode 'raw': expected 'reduced' or 'complete'"),
+    "stacks of other lengths": (
+        lambda a: xp.matmul(xp.stack([a, a]), xp.ones((3, a.shape[1], 2))), ValueError, "mismatch|not be broadcast",
+    ),
     "an operand": (lambda a: xp.add("x", a), TypeError, "str is neither an Array nor an array of numbers"),
     "text of sums": (lambda a: xp.sum("x"), TypeError, "str is neither an Array nor an array of numbers"),
 }  # fmt: skip
