@@ -32,7 +32,7 @@ LINES = {  # arguments, and what the first lines match
     "user of NumPy": (
         ["-m", "trnpy", "-c", "import numpy as np; np.einsum('ij,jk', np.eye(200), np.eye(200))"],
         [
-            r"trnpy: One trn2 core would not make this run noticeably faster \(modelled\): no supported call is large",
+            r"trnpy: One trn2 core would not make this run noticeably faster \(modelled\): no call can gain there\.",
         ],
     ),
     "user of SciPy": (

@@ -84,7 +84,7 @@ def verdict(w: WhatIf) -> str:
         if w.most_s
         else "no call is faster there"
         if w.modelled
-        else "no supported call is large enough"
+        else "no call can gain there"
     )
     return f"{core} would not make this run noticeably faster (modelled): {why}."
 
