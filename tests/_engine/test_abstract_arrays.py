@@ -78,3 +78,8 @@ def test_joined_shapes_are_tuples():
     x, y = (new((2, n), np.float64, Count()) for n in (3, 4))
     joined, stacked = np.concatenate([x, y], axis=1), np.stack([x, x], axis=-1)
     assert (joined.shape, stacked.shape) == ((2, 7), (2, 3, 2)) and hash(joined.shape) and hash(stacked.shape)
+
+
+def test_a_view_has_few_elements_only_if_it_begins_on_the_diagonal():
+    x = np.eye(6, like=new((6, 6), "f8", Count()))
+    assert x.few and [x[i:, j:].few for i, j in ((2, 2), (2, 1), (0, 3))] == [True, False, False]

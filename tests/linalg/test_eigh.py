@@ -242,3 +242,9 @@ def test_a_fault_in_float32_leaves_the_hosts_result(name, fault):
 def test_eigenpairs_have_the_precision_of_the_matrix(dtype):
     w, x = _eigh.eigh(np.eye(5).astype(dtype), RecordingEngine())
     assert (w.dtype, x.dtype) == (np.zeros((), dtype).real.dtype, np.dtype(dtype))
+
+
+def test_values_alone_are_compared_because_vectors_have_any_phase():
+    w, x = np.linalg.eigh(np.diag([1.0, 2.0]))
+    problem = _eigh.prepare_eigh(np.diag([1.0, 2.0]))
+    assert problem.unique((w, x)) is w and problem.unique(w) is w

@@ -65,3 +65,12 @@ def test_orders_of_equal_elements_are_numpys(values, stable):
 def test_nonzero_of_a_number_raises():
     with pytest.raises(ValueError, match="Calling nonzero on 0d arrays is not allowed"):
         xp.nonzero(xp.asarray(1.0))  # NumPy 2.0 only warns
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_descending_orders_are_those_of_the_negative_numbers(axis):
+    a = VALUES["floats"]
+    x = xp.asarray(a)
+    found = xp.argsort(x, axis=axis, descending=True)
+    np.testing.assert_array_equal(np.asarray(found), np.argsort(-a, axis=axis, stable=True))
+    np.testing.assert_array_equal(np.asarray(xp.sort(x, axis=axis, descending=True)), -np.sort(-a, axis=axis))

@@ -309,7 +309,7 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, rounding: float) -> l
         return []
     width = widths(*(np.where(np.abs(c) > NOISE * rounding, c, 0) for c in (x, y)))
     linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # default estimate: there are no clusters
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], linked, [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
     # The sign of a value that is nearly zero is not known, so it is a cluster by itself.
     if usual(s[-1] < width[-1], False) and not (found and found[-1].stop == len(s)):
