@@ -16,9 +16,10 @@ import trnpy.sparse.linalg as ours_linalg
 from nkisim.hardware import TRN2
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
-from trnpy._engine.engines import engine
+from trnpy._engine.engines import HOST, engine
 from trnpy._settings.policy import current_policy
 from trnpy.sparse.linalg import _eigsh_lobpcg as rows
+from trnpy.sparse.linalg._operator_products import product_of
 
 
 @pytest.mark.parametrize("which", ["LM", "LA", "SA"])
@@ -64,6 +65,14 @@ def test_eigenpairs_take_tens_of_launches(name):
         launched = dict(work_of(prepare[name]()).tally(TRN2, current_policy()).launches)
     print(f"{name}: {launched}")
     assert sum(launched.values()) <= 2 * rows.BLOCK_PRODUCTS + 2
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f4"])
+def test_products_for_an_iteration_are_in_the_dtype_of_the_problem(dtype):
+    a, x = laplacian(6), np.arange(36).astype(dtype)
+    y = product_of(a, np.dtype("f8"), HOST)(x)
+    assert y.dtype == np.float64
+    np.testing.assert_array_equal(y, a @ x.astype("f8"))  # integers
 
 
 def test_eigenvalues_of_a_matrix_that_is_only_nearly_symmetric_are_arpacks():
