@@ -33,6 +33,7 @@ SLOWER = 5.0  # times the processor time of the tests without a mutation, after 
 WAITING = 10.0  # seconds for each second of processor time, after which tests that wait count as endless
 TIMEOUT = "timeout"
 SURVIVED = 8  # exit code if a mutation survives
+NONE_SELECTED = 5  # pytest's exit code if it selects no test
 SPEED = "speed: "  # begins the reason of a mutation that changes no result, only the time
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", ".hypothesis", "*.egg-info", ".nox")
 
@@ -205,7 +206,7 @@ def _planted(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -
 
 
 def failing(copy: Path, tests: list[str], seconds: float) -> str:
-    """The first of these tests that fails in ``copy``, or how the run ended; "" if all pass.
+    """The first of these tests that fails in ``copy``, or how the run ended; "" if all pass or none is selected.
 
     TIMEOUT if the run takes more than ``seconds`` of processor time, or if it waits for WAITING times as long.
     """
@@ -228,7 +229,7 @@ def failing(copy: Path, tests: list[str], seconds: float) -> str:
     output, _ = run.communicate()
     if not ended:
         return TIMEOUT
-    if run.returncode == 0:
+    if run.returncode in (0, NONE_SELECTED):
         return ""
     if run.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return TIMEOUT

@@ -312,3 +312,11 @@ def test_the_name_of_a_failing_test_may_have_spaces(project):
     )
     name = "tests/area/test_module.py::test_x[two words]"
     assert _campaign.failing(project, ["tests/area/test_module.py"], 20.0) == name
+
+
+@pytest.mark.parametrize("code, failed", [(pytest.ExitCode.NO_TESTS_COLLECTED, ""), (2, "pytest ended with 2")])
+def test_a_run_that_selects_no_test_kills_nothing(project, monkeypatch, code, failed):
+    (python := project / "python").write_text(f"#!/bin/sh\nexit {int(code)}\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(_campaign.sys, "executable", str(python))
+    assert _campaign.failing(project, ["tests/area/test_module.py"], 20.0) == failed
