@@ -343,7 +343,7 @@ def _decided(
             operands.computed_by_host(problem.arrays)
     if not decision.on_device and decision.reason not in CONTENT:
         if engine is not None:
-            engine.health.refusals[str(decision.reason)] += 1
+            engine.health.refusals[decision.reason] += 1
         if policy.fallback == "raise":
             raise FallbackError(decision)
     way.decision = decision
@@ -429,7 +429,7 @@ def _delivered(
                 excused = False
             if excused:
                 decision = replace(decision, detail=f"{decision.detail}; so does the algorithm's on the host")
-                engine.health.refusals[str(decision.reason)] += 1
+                engine.health.refusals[decision.reason] += 1
             else:
                 fault(engine, Wrong(found), problem.arrays, _kind(op, problem, policy))
             if policy.fallback == "raise":
