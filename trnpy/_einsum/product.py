@@ -257,9 +257,9 @@ def _narrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _in_blocks(step: Step, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A product summed over blocks of its first summed label, so that the copied blocks stay in the cache."""
     first, x_labels, y_labels = step.inner[0], step.left + step.inner, step.inner + step.right
-    x = a.transpose([step.labels[0].index(c) for c in x_labels])
-    y = b.transpose([step.labels[1].index(c) for c in y_labels])
-    at, total = len(step.left), a.shape[step.labels[0].index(first)]
+    of_a, of_b = step.labels
+    x, y = a.transpose([of_a.index(c) for c in x_labels]), b.transpose([of_b.index(c) for c in y_labels])
+    at, total = len(step.left), a.shape[of_a.index(first)]
     m, n = math.prod(x.shape[:at]), math.prod(y.shape[len(step.inner) :])
     c, term = np.zeros((m, n), a.dtype), np.empty((m, n), a.dtype)
     before = (slice(None),) * at
