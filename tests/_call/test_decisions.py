@@ -38,6 +38,8 @@ def decided(problem, machine, policy, **options):
         (gemm(4), TRN2, Policy(force=True), True, Reason.FORCED),
         (gemm(8192), TRN2, Policy(min_flops=1e15), False, Reason.POLICY),
         (gemm(576), TRN2, Policy(), False, Reason.SLOWER),
+        (gemm(8192), TRN2, Policy(device_memory=1e3), False, Reason.LAYOUT),  # as the dry run refuses it
+        (gemm(8192), TRN2, Policy(device_memory=1e3, force=True), True, Reason.FORCED),
         (gemm(4096, "f4", 1), TRN2, Policy(), False, Reason.MEMORY_BOUND),
         (gemm(8192, "f4"), TRN1, Policy(), True, Reason.FASTER),
     ],

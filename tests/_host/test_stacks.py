@@ -8,6 +8,7 @@ import scipy.linalg
 from stack_calls import COUNT, SQUARE, definite, every_route_pays, ill_conditioned, run, untraced  # noqa: F401
 
 from trnpy._host import stacks
+from trnpy._report.reasons import Unsupported
 
 
 @pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
@@ -69,3 +70,10 @@ def test_large_stacks_go_in_chunks(name, monkeypatch):
     if name == "solve":  # broadcast operands are not cut
         run(name, a, np.ones(4))
         run(name, a, np.ones((30, 4, 2)))
+
+
+def test_a_matrix_that_numpy_cannot_factor_is_left_to_scipy():
+    a = definite(4, "f8")
+    a[-1, 0, 0] = -1.0
+    with pytest.raises(Unsupported, match="not positive definite"):
+        stacks.cholesky(a, True)

@@ -162,6 +162,7 @@ def test_long_runs_show_progress_on_a_terminal_only(is_terminal, rich, monkeypat
     out, err = capsys.readouterr()
     assert not out and ("pairs" in err) == is_terminal
     if rich and is_terminal:
+        assert "100%" in err[err.rindex("pairs") :]
         assert "\x1b[2K" in err[err.rindex("pairs") :]  # the line of the bar is erased at the end
 
 

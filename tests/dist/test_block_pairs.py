@@ -132,16 +132,18 @@ def test_pairs_in_float32_say_how_much_the_energy_errs(tmp_path):
         assert 0 < abs(found.total - host.total) < found.uncertainty < 1e-6
 
 
-def test_energies_finer_than_the_kernel_s_come_from_products():
-    b = np.random.default_rng(0).standard_normal((3, 4, 6))
+@pytest.mark.parametrize("accuracy", [FINEST / 2, FINEST])
+def test_energies_finer_than_the_kernel_s_come_from_products(accuracy):
+    b = np.random.default_rng(0).standard_normal((3, 4, 6)) / 10
     energies, core = (np.full(3, -1.0), np.ones(4)), DeviceEngine(SimulatorRuntime(TRN2))
     with trnpy.trace() as decisions:
-        host = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=FINEST / 2)
+        host = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=accuracy)
         with engine(core), policy(force=True):
-            found = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=FINEST / 2)
-    assert decisions[-1].on_device and core.counters.launches["float64_matmul"]
-    assert not core.counters.launches["mp2_energy"]
-    np.testing.assert_allclose(found.energies, host.energies, rtol=1e-12)
+            found = dfmp2_pairs((b,), (energies,), (2.0, -1.0), accuracy=accuracy)
+    kernel = accuracy == FINEST
+    assert decisions[-1].on_device and bool(core.counters.launches["float64_matmul"]) != kernel
+    assert bool(core.counters.launches["mp2_energy"]) == kernel
+    np.testing.assert_allclose(found.energies, host.energies, rtol=1e-12, atol=kernel * FINEST)
 
 
 def test_amplitudes_are_the_host_s(tmp_path):

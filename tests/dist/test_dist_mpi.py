@@ -187,9 +187,25 @@ def mpiexec(tmp_path, program, ranks=3, options=(), stderr=subprocess.PIPE):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
 
 
+SILENT = """
+import os
+from trnpy import dist
+from trnpy.dist._watched import Watched
+Watched.folder = staticmethod(lambda: {pages!r})
+c = dist.comm()
+pages = len(os.listdir({pages!r}))
+print(f"{{c.size}} {{c.allreduce(pages)}}\\n", end="", flush=True)
+"""
+
+
 def test_a_program_over_mpi_ends_in_silence(tmp_path):
-    ended = mpiexec(tmp_path, r"from trnpy import dist; print(f'{dist.comm().allreduce(1)}\n', end='', flush=True)")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n" * 3, "")
+    ended = mpiexec(tmp_path, SILENT.format(pages=str(pages := tmp_path / "pages")))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3 9\n" * 3, "")
+    for _ in range(100):  # the processes beside the ranks end a little later
+        if not pages.exists():
+            break
+        time.sleep(0.1)
+    assert not pages.exists()
 
 
 def test_the_runner_starts_ranks_itself(tmp_path):

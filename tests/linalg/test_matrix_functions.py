@@ -107,6 +107,19 @@ def test_one_entry_that_is_not_hermitian_is_seen_anywhere(place):
         _matrix_functions.certify(a)
 
 
+@pytest.mark.parametrize(
+    "norms, phrase", [((0.0, 1.8), "norm above"), ((1.5, 3.0), ""), ((2.0, 3.0), "norm that may be below")]
+)
+def test_a_stack_of_complex_matrices_has_the_norm_of_its_matrix(norms, phrase):
+    a = np.array([[1.0, 0.9j], [-0.9j, 1.0]])  # of eigenvalues 0.1 and 1.9, whose squares sum to 1.81 times their sum
+    for matrices in (a, a[np.newaxis]):
+        if phrase:
+            with pytest.raises(_matrix_functions.Unsupported, match=phrase):
+                _matrix_functions.certify(matrices, norms)
+        else:
+            _matrix_functions.certify(matrices, norms)
+
+
 def unevenly_rounded(a, share, seed=0):
     """``a`` with each entry moved at random, by up to ``share`` / 2 of what rounding may tell a_ij from conj(a_ji)."""
     rng = np.random.default_rng(seed)

@@ -36,6 +36,7 @@ CALLS = [
     (L.eigh, (H, H[:2, :2]), {}, PARAM, "shapes (3, 3) and (2, 2)"),
     (L.eigh, (H, H), {"type": 4}, PARAM, "type=4"),
     (L.eigh, (H, H), {"type": 0}, PARAM, "type=0"),
+    (L.eigh, (-np.eye(3),), {"subset_by_value": [np.nextafter(-1, 0), 0]}, VALUE, "an eigenvalue within rounding of a"),
     (L.eigh, (H,), {"driver": "gvd"}, PARAM, "driver='gvd'"),
     (L.eigh, (H, H), {"driver": "evd"}, PARAM, "driver='evd'"),
     (L.eigh, (H,), {"driver": "evd", "subset_by_index": [0, 1]}, PARAM, "driver='evd'"),
