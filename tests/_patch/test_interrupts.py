@@ -23,6 +23,7 @@ SOME = ("numpy.einsum", "numpy.matmul", "numpy.dot", "scipy.linalg.eigh", "scipy
 CHANGES = {"machine": "trn3", "device": "none"}
 # They only read, and have a line for each name in each module: the signals below come inside them, too.
 READS = ("_escaped", "excludes", "<dictcomp>", "<genexpr>", "<listcomp>", "<setcomp>")
+PATHS = ("pathlib", "glob", "fnmatch", "codecs")  # the same for each thread of the process, whose waits a report reads
 PASSING = types.ModuleType("passing_by")  # has names that were imported before a patch
 
 
@@ -40,9 +41,10 @@ class AtLine:
         sys.settrace(None)
 
     def trace(self, frame, event, argument):
-        if frame.f_code.co_name in READS:
+        module = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_name in READS or module.partition(".")[0] in PATHS:
             return None
-        if event == "line" and frame.f_globals.get("__name__") != __name__:
+        if event == "line" and module != __name__:
             self.left -= 1
             if self.left == 0:
                 self.reached = True
