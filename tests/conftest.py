@@ -9,6 +9,7 @@ wait for each other for most of the time. ``OPENBLAS_NUM_THREADS`` in the enviro
 Tests in ``full.txt`` get the mark ``full`` and do not run by default; ``-p cpu_limit`` finds tests that belong there.
 """
 
+import itertools
 import os
 
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # before NumPy is imported, which reads it once
@@ -36,9 +37,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.full)
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory):
+    """Names of folders that do not exist: pytest takes milliseconds to make one, and few tests write into it."""
+    folder = tmp_path_factory.mktemp("caches")
+    return (str(folder / str(number)) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def uncalibrated(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def uncalibrated(caches, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", next(caches))
     monkeypatch.setattr(Rates, "turn", object())  # no decision of another test is remembered
     current_rates.cache_clear()
     yield

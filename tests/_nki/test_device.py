@@ -488,6 +488,7 @@ def test_the_first_launch_of_a_shape_is_what_compiling_takes():
 @pytest.mark.parametrize("chosen", ["", "s3://bucket/cache"])
 def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", chosen)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     stand_in = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
     monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
