@@ -415,7 +415,7 @@ def test_an_energy_too_large_for_the_accuracy_is_one_of_float64_products():
 def test_pairs_beyond_one_launch_are_taken_in_several(monkeypatch):
     arguments = molecular(6, 20, 40, 6)
     expected, _ = simulated(arguments)
-    monkeypatch.setattr("trnpy.chem._pairs.MOST_PLACES", 16)
+    monkeypatch.setattr("trnpy.chem._pairs.reference.MOST_PLACES", 16)
     energy, launches = simulated(arguments)
     assert launches["mp2_energy"] == 3  # of 21 pairs, eight at a time
     np.testing.assert_array_equal(energy.channels[0].direct, expected.channels[0].direct)

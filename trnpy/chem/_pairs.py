@@ -23,15 +23,7 @@ from trnpy._engine.abstract_arrays import StandIn, priced, usual
 from trnpy._engine.at_once import beside, each, in_turn
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.proof.checksums import Wrong
-from trnpy._nki.kernels.chem.mp2_energy_reference import (
-    LARGEST,
-    LARGEST_GROUP,
-    MOST_PLACES,
-    excess,
-    finish,
-    groups_of,
-    operations,
-)  # fmt: skip
+from trnpy._nki.kernels.chem import mp2_energy_reference as reference
 from trnpy._nki.kernels.products import float64_digits_reference
 from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
 from trnpy.chem._progress import track
@@ -89,7 +81,7 @@ class Shape:
         tiles = -(-self.span // TILE)
         rows = self.span * (2 * 4 * max(tiles, 2) + 6 * tiles * (1 if self.left == self.right == 1 else 2))
         works = 2 * self.span * (9 * 4 + 2 * 2)
-        return panels + rows + works + 3 * self.span * 4 + 3 * TILE * 4 + 6 * MOST_PLACES
+        return panels + rows + works + 3 * self.span * 4 + 3 * TILE * 4 + 6 * reference.MOST_PLACES
 
 
 def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> Shape:
@@ -144,7 +136,8 @@ class Plan:
         """Operations of the kernel."""
         n, m = len(self.left.occ), len(self.right.occ)
         pairs = n * (n + 1) // 2 if self.same else -(-n * m // (1 if self.parity is None else 2))
-        return operations(self.cut.digits, padded(self.left), self.cut.span, pairs * self.cut.left * self.cut.right)
+        blocks = pairs * self.cut.left * self.cut.right
+        return reference.operations(self.cut.digits, padded(self.left), self.cut.span, blocks)
 
 
 def planned(
@@ -262,7 +255,7 @@ def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: fl
     orbital, copied = columns * padded(spin), digits == 1 or spin.b.shape[1:] != (columns, padded(spin))
     size = min(
         int(memory // (sent_bytes(digits) * orbital)) if copied else len(spin.occ),
-        LARGEST // (max(digits, 8) * orbital),
+        reference.LARGEST // (max(digits, 8) * orbital),
         int(room // (orbital * (2 * digits + SPLIT_BYTES) * 2)),  # of two blocks
         len(spin.occ),
     )
@@ -423,10 +416,10 @@ def _launches(
     """
     nocc = len(rows.shift), len(columns.shift)
     bound = math.sqrt(rows.largest * columns.largest)
-    if cut.digits > 1 and bound > LARGEST_GROUP:
+    if cut.digits > 1 and bound > reference.LARGEST_GROUP:
         raise Unfit(f"sums of digits reach {bound:.3g}, more than float32 holds exactly")
     p = math.frexp(bound)[1] - LARGEST_H
-    units = np.ldexp(1.0, -p - 8 * np.arange(groups_of(cut.digits)))[None].astype(np.float32)
+    units = np.ldexp(1.0, -p - 8 * np.arange(reference.groups_of(cut.digits)))[None].astype(np.float32)
     direct, crossed = np.zeros((2, *nocc), like=rows.shift)
     most = most_pairs(cut, rows.columns[0].shape[1], cores[0].most_loops, exchange)
 
@@ -452,9 +445,9 @@ def _launches(
 @priced("", lambda parts, cells, pairs: (3 * parts.nbytes, (((pairs, 2), np.dtype(np.float64)),)))
 def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
     """(pairs, 2) direct and exchange energies from the kernel's results for ``cells`` and padding."""
-    if not (error := excess(parts, cells)) <= 1:
+    if not (error := reference.excess(parts, cells)) <= 1:
         raise Wrong(f"sums of the energies of pairs are wrong by {error:.2g} tolerances")
-    sums = finish(parts, cells)
+    sums = reference.finish(parts, cells)
     of_pairs = sums[:cells].reshape(pairs, -1, 2).sum(axis=1)
     if len(sums) > cells:
         of_pairs += sums[cells:].reshape(pairs, -1, 2).sum(axis=1)
@@ -463,13 +456,13 @@ def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
 
 def most_pairs(cut: Shape, naux: int = TILE, loops: int | None = None, exchange: bool = True) -> int:
     """The largest shape bucket of pairs for one launch, whose program may have ``loops`` device loops."""
-    most = MOST_PLACES // cut.cells
+    most = reference.MOST_PLACES // cut.cells
     if not most:
         raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
     tables = 2 if exchange and cut.left > 1 else 1  # each needs a loop
     if loops is not None and loops < tables:
         rows = -(-cut.span // TILE) * TILE
-        products = operations(cut.digits, naux, rows, cut.left * cut.right) / (2.0 * TILE * TILE * rows)
+        products = reference.operations(cut.digits, naux, rows, cut.left * cut.right) / (2.0 * TILE * TILE * rows)
         most = min(most, max(int(PROGRAM // products), 1))
     return most // _step(most) * _step(most)
 
